@@ -1,0 +1,73 @@
+# `make help` says what there is. Each target prints the commands that it runs.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The modules of this repository, each tested and linted in its own folder.
+MODULES := $(patsubst %/go.mod,%,$(wildcard ./go.mod examples/billing/go.mod bench/go.mod))
+
+# The tests start servers, of which Go's test cache knows nothing, hence -count=1.
+TESTFLAGS ?= -race -count=1 -timeout=10m
+
+# The targets below install Mosquitto first, so a live test that skips is a mistake. `SETTLE_LIVE= make test` allows it.
+SETTLE_LIVE ?= require
+export SETTLE_LIVE
+
+# The names that programs compile against, where this repository stands beside them. Until there is a testkit, they are compiled only.
+CONTRACT ?= $(wildcard ../shared/contract/check)
+CONTRACTFLAGS ?= $(if $(wildcard testkit/*.go),,-build)
+
+# Runs $(1) in the folder of each module.
+in_modules = for module in $(MODULES); do echo "+ cd $$module && $(1)"; (cd "$$module" && $(1)); done
+
+.PHONY: help
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Half a minute of the billing service on a real server, cut off three times, with the account at the end
+	@if ! (exec 3<>/dev/tcp/127.0.0.1/1883) 2>/dev/null; then scripts/need-mosquitto.sh; fi
+	go -C examples/billing run ./demo
+
+.PHONY: test
+test: need-mosquitto ## All tests, with the race detector; installs Mosquitto where it is missing
+	@$(call in_modules,go test $(TESTFLAGS) ./...)
+
+.PHONY: live
+live: need-mosquitto ## Only the tests against real servers, which they start and kill themselves
+	@$(call in_modules,go test $(TESTFLAGS) -run Live ./...)
+
+.PHONY: fuzz
+fuzz: ## A minute of fuzzing of the frame parser; FUZZTIME=10m for each target is better
+	scripts/fuzz.sh
+
+.PHONY: lint
+lint: ## golangci-lint, of the version that tools/go.mod pins (its first build takes minutes)
+	@lint=$$(GOWORK=off go tool -modfile=tools/go.mod -n golangci-lint); $(call in_modules,"$$lint" run ./...)
+
+.PHONY: check
+check: fmt vet tidy lint contract test ## All that CI asks for
+
+.PHONY: fmt
+fmt: ## Fail where gofmt would change something
+	@echo "+ gofmt -l ."; unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }
+
+.PHONY: vet
+vet: ## go vet
+	@$(call in_modules,go vet ./...)
+
+.PHONY: tidy
+tidy: ## Fail where go mod tidy would change something
+	@$(foreach module,$(MODULES) tools,echo "+ go -C $(module) mod tidy -diff"; GOWORK=off go -C $(module) mod tidy -diff;)
+
+.PHONY: contract
+contract: ## Compile the programs of users beside this repository, if they are there
+ifeq ($(CONTRACT),)
+	@echo "contract: not beside this repository, so not checked"
+else
+	$(CONTRACT) $(CONTRACTFLAGS) .
+endif
+
+.PHONY: need-mosquitto
+need-mosquitto:
+	@scripts/need-mosquitto.sh

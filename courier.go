@@ -1,0 +1,258 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+
+)
+
+// couriers publish retry copies and dead letters, and say that the original is settled once the server has confirmed that it
+// stored them.
+//
+//	queued → publishing → confirmed: the original is done
+//	            ↓   ↑
+//	         backing off (refused, stored nowhere, unconfirmed, not connected)
+//	blocked (a retry copy, while the backlog has no room or the retry topic is not subscribed) → queued
+type couriers struct {
+	app *App
+
+	mu      sync.Mutex
+	queued  []*errand
+	blocked [2][]*errand // originals, and what follows a copy; in order
+	busy    int       // goroutines that publish
+	pending int       // errands not done
+	idle    chan struct{}
+}
+
+// maxCouriers is how many publishes are under way at once. A server's Receive Maximum, which the link keeps to, is often 20.
+const maxCouriers = 64
+
+// confirmTime is how long one try waits for the server's answer before it is made again.
+const confirmTime = 10 * time.Second
+
+type errandKind uint8
+
+const (
+	errandRetry errandKind = iota // a retry copy after a failed attempt
+	errandHop                     // the same copy once more, at the end of its topic
+	errandDead                    // a dead letter
+)
+
+// errand is one copy or dead letter to be published.
+type errand struct {
+	kind   errandKind
+	d      *Delivery
+	cause  string
+	copyID string
+	due    time.Time
+	tries  int
+	stub   bool // the server takes no packet as large as the whole message
+
+	// confirmed is called when the server has stored it, or there is nothing more to try.
+	confirmed func()
+}
+
+func newCouriers(app *App) *couriers { return &couriers{app: app, idle: make(chan struct{}, 1)} }
+
+func (c *couriers) retry(d *Delivery, delay time.Duration, cause error) {
+	c.accept(&errand{kind: errandRetry, d: d, cause: reason(cause), copyID: newID(), due: time.Now().Add(delay), confirmed: c.original(d)})
+}
+
+func (c *couriers) deadLetter(d *Delivery, cause error) {
+	c.accept(&errand{kind: errandDead, d: d, cause: reason(cause), confirmed: c.original(d)})
+}
+
+func (c *couriers) hop(d *Delivery, copyID string, due time.Time, confirmed func()) {
+	c.accept(&errand{kind: errandHop, d: d, copyID: copyID, due: due, confirmed: confirmed})
+}
+
+// original settles the delivery that an errand is about.
+func (c *couriers) original(d *Delivery) func() {
+	return func() {
+		if d.done() {
+			c.app.flushAcks()
+		}
+	}
+}
+
+func (c *couriers) accept(e *errand) {
+	c.mu.Lock()
+	c.pending++
+	if e.kind == errandDead {
+		c.queued = append(c.queued, e)
+	} else {
+		class := e.class()
+		c.blocked[class] = append(c.blocked[class], e)
+	}
+	c.mu.Unlock()
+	c.pump()
+}
+
+// class says which of the blocked an errand stands with.
+func (e *errand) class() int {
+	if e.follows() {
+		return 1
+	}
+	return 0
+}
+
+// pump lets blocked errands go as far as there is room for them, and sees that somebody publishes what is queued.
+func (c *couriers) pump() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for class := range c.blocked {
+		for len(c.blocked[class]) > 0 && c.app.returns.admit(c.blocked[class][0]) {
+			c.queued = append(c.queued, c.blocked[class][0])
+			c.blocked[class][0] = nil
+			c.blocked[class] = c.blocked[class][1:]
+		}
+	}
+	for c.busy < min(maxCouriers, len(c.queued)) {
+		c.busy++
+		c.app.background.Add(1)
+		go c.work()
+	}
+}
+
+func (c *couriers) work() {
+	defer c.app.background.Done()
+	for {
+		c.mu.Lock()
+		if len(c.queued) == 0 || c.app.halted() {
+			c.busy--
+			c.mu.Unlock()
+			return
+		}
+		e := c.queued[0]
+		c.queued[0] = nil
+		c.queued = c.queued[1:]
+		c.mu.Unlock()
+		c.run(e)
+	}
+}
+
+// run makes one try.
+func (c *couriers) run(e *errand) {
+	err := c.publish(e)
+	rt := e.d.route
+	if err == nil || c.app.returns.arrivedAlready(e) {
+		c.app.returns.published(e)
+		rt.metrics.copied(e.kind, nil)
+		e.confirmed()
+		c.done()
+		return
+	}
+	rt.metrics.copied(e.kind, err)
+	var refused *ServerError
+	switch {
+	case errors.As(err, &refused) && refused.Code == packetTooLarge && e.kind == errandDead:
+		e.stub = true
+	case errors.As(err, &refused) && refused.Code == packetTooLarge && rt.deadLetterTo != "":
+		// It cannot go round again: the server would not take it back.
+		c.app.returns.cancel(e)
+		e.kind, e.stub = errandDead, true
+		e.cause = "too large for the server's Maximum Packet Size: " + e.cause
+	case e.d.arrival.QoS == 0 && e.kind != errandHop:
+		c.app.log.Error().Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).
+			Msg("a message at QoS 0 could not be published again: it is lost")
+		c.app.returns.cancel(e)
+		e.confirmed()
+		c.done()
+		return
+	}
+	e.tries++
+	delay := courierBackoff(e.tries)
+	c.app.log.Warn().Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).Int("tries", e.tries).Dur("again_in", delay).
+		Msg("a copy was not stored by the server; its original is held and the publish is tried again")
+	c.app.later.after(delay, e, func() { c.requeue(e) })
+}
+
+// requeue gives an errand its next try. It comes before those that have had none.
+func (c *couriers) requeue(e *errand) {
+	c.mu.Lock()
+	if e.kind == errandDead {
+		c.queued = append(c.queued, e)
+	} else {
+		class := e.class()
+		c.blocked[class] = slices.Insert(c.blocked[class], 0, e)
+	}
+	c.mu.Unlock()
+	c.pump()
+}
+
+func (c *couriers) done() {
+	c.mu.Lock()
+	c.pending--
+	idle := c.pending == 0
+	c.mu.Unlock()
+	if idle {
+		select {
+		case c.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// unconfirmed is how many errands are not done.
+func (c *couriers) unconfirmed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending
+}
+
+// wait returns when every errand is done, or with the error of ctx.
+func (c *couriers) wait(ctx context.Context) error {
+	for c.unconfirmed() > 0 {
+		select {
+		case <-c.idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func courierBackoff(tries int) time.Duration {
+	d := min(100*time.Millisecond<<min(tries-1, 10), 30*time.Second)
+	return d - d/5 + rand.N(2*d/5)
+}
+
+const (
+	// noMatchingSubscribers is the PUBACK reason code of a message that went nowhere (3.4.2.1).
+	noMatchingSubscribers = 0x10
+	// packetTooLarge is the reason code for a packet that exceeds the peer's Maximum Packet Size (4.13).
+	packetTooLarge = 0x95
+)
+
+// publish makes one try. Its error says why the server has not stored the copy, as far as we know.
+func (c *couriers) publish(e *errand) error {
+	ctx, cancel := context.WithTimeout(c.app.running, confirmTime)
+	defer cancel()
+	p := e.packet()
+	answer, err := c.app.main.link.Publish(ctx, p)
+	if err == nil && answer.Code == noMatchingSubscribers {
+		return fmt.Errorf("the topic %q has no subscribers: the server has not stored the message", clip(p.Topic))
+	}
+	return publishError(p.Topic, answer, err)
+}
+
+func (e *errand) packet() *paho.Publish {
+	switch {
+	case e.kind == errandDead && e.stub:
+		return e.d.stubPacket(e.cause)
+	case e.kind == errandDead:
+		return e.d.deadPacket(e.cause)
+	case e.kind == errandHop:
+		return e.d.retryPacket(e.copyID, e.d.attempt-1, e.due, e.cause)
+	default:
+		return e.d.retryPacket(e.copyID, e.d.attempt, e.due, e.cause)
+	}
+}
+

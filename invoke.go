@@ -1,0 +1,100 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// buildChain puts the route's middleware around decoding and handler; the first given is the outermost.
+func (rt *route) buildChain(outer []Middleware) {
+	rt.chain = rt.handle
+	for _, list := range [][]Middleware{rt.middleware, outer} {
+		for i := len(list) - 1; i >= 0; i-- {
+			rt.chain = list[i](rt.chain)
+		}
+	}
+}
+
+// handle is the innermost Next: it decodes, starts the handler's timeout and calls the handler. Whatever goes wrong in it
+// comes out as an outcome, so middleware sees it.
+func (rt *route) handle(ctx context.Context) Outcomes {
+	r := runFrom(ctx)
+	if r == nil {
+		panic(errNoRun(rt.name))
+	}
+	if r.one == nil {
+		return rt.callMany(ctx, r)
+	}
+	if err := rt.oversize(r.one); err != nil {
+		return one(rt.ask(rt.onOversize, err))
+	}
+	return one(rt.callOne(ctx, r))
+}
+
+func (rt *route) callOne(ctx context.Context, r *run) (outcome Outcome) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil { // else it is runtime.Goexit, which the lane sees
+			outcome = rt.ask(rt.onPanic, &PanicError{Delivery: r.one, Value: v, Stack: debug.Stack()})
+		}
+	}()
+	outcome, err := rt.one(ctx, r)
+	returned = true
+	if err != nil {
+		return rt.ask(rt.policyFor(err), err)
+	}
+	return outcome
+}
+
+func (rt *route) oversize(d *Delivery) error {
+	if size := d.arrival.Frame.Oversize; size > 0 {
+		return &OversizeError{Delivery: d, Size: size, Limit: rt.app.config.MaxPayload}
+	}
+	return nil
+}
+
+func (rt *route) policyFor(fault error) func(error) Outcome {
+	var oversize *OversizeError
+	if errors.As(fault, &oversize) {
+		return rt.onOversize
+	}
+	return rt.onDecode
+}
+
+// ask lets a policy decide about a fault. A policy is user code: if it panics, or gives no outcome, the delivery is retried.
+func (rt *route) ask(policy func(error) Outcome, fault error) (outcome Outcome) {
+	answered := false
+	defer func() {
+		if answered {
+			return
+		}
+		v := recover()
+		rt.app.log.Error().Str("route", rt.name).Str("panic", fmt.Sprintf("%T", v)).Bytes("stack", debug.Stack()).
+			Msg("a policy for faults panicked; the delivery is retried")
+		outcome = Retry(fault)
+	}()
+	outcome = policy(fault)
+	answered = true
+	return outcome
+}
+
+// panicked is the outcomes of a run that ended in a panic outside the handler, or in runtime.Goexit.
+func (rt *route) panicked(r *run, value any, stack []byte) Outcomes {
+	each := make([]Outcome, 0, r.size())
+	for _, d := range r.all() {
+		each = append(each, rt.ask(rt.onPanic, &PanicError{Delivery: d, Value: value, Stack: stack}))
+	}
+	return Each(each...)
+}
+
+// timedOut settles the deliveries of a run whose handler has outlived its timeout.
+func (rt *route) timedOut(r *run) {
+	for _, d := range r.all() {
+		d.settle(rt.ask(rt.onTimeout, &TimeoutError{Delivery: d, After: rt.timeout}))
+	}
+}

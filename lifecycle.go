@@ -1,0 +1,211 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// WaitReady returns nil once the app is connected and the server has granted every subscription, on the second connection too
+// if there is one; it does not wait for that to last. Its error is the end of ctx, with what is missing, or of the app.
+func (a *App) WaitReady(ctx context.Context) error {
+	a.mu.Lock()
+	fresh := a.phase == phaseNew
+	a.mu.Unlock()
+	if fresh {
+		return fmt.Errorf("%w: the app has not been started", ErrNotConnected)
+	}
+	for _, in := range a.inbounds() {
+		if err := in.link.WaitUp(ctx); err != nil {
+			if ended := a.Err(); ended != nil {
+				return ended
+			}
+			return errors.Join(err, a.Ready())
+		}
+	}
+	return nil
+}
+
+// Ready says whether the app consumes: nil, or why not. It is meant for a readiness probe. It is about this moment; to
+// wait, use [App.WaitReady].
+func (a *App) Ready() error {
+	a.mu.Lock()
+	phase, err := a.phase, a.err
+	a.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case phase == phaseNew:
+		return fmt.Errorf("%w: the app has not been started", ErrNotConnected)
+	case phase != phaseRunning:
+		return ErrStopping
+	}
+	for _, in := range a.inbounds() {
+		s := in.link.Status()
+		if s.Granted {
+			continue
+		}
+		err := fmt.Errorf("%w: %s is %s%s", ErrNotConnected, in.name, s.State, in.facts())
+		if s.LastError != nil {
+			err = fmt.Errorf("%w; last: %w", err, s.LastError)
+		}
+		return err
+	}
+	return nil
+}
+
+// Live says whether the app is worth keeping: nil, or why not. It is meant for a liveness probe: a lost connection is no
+// reason to restart a process, since the app makes another, but an app that has ended by itself is, and so is a lane that
+// waits for handlers which never return.
+func (a *App) Live() error {
+	if err := a.Err(); err != nil {
+		return err
+	}
+	for _, rt := range a.routes {
+		for _, l := range rt.lanes {
+			if l.isHalted() {
+				return fmt.Errorf("settle: route %q: %d handlers of lane %d ignore the end of their context, and the lane waits for them%s",
+					rt.name, maxStrays, l.index, a.main.facts())
+			}
+		}
+	}
+	return nil
+}
+
+// facts tells of an inbound connection what a person asks first.
+func (in *inbound) facts() string {
+	ago := func(at int64) string {
+		if at == 0 {
+			return "never"
+		}
+		return (in.app.now() - time.Duration(at)).Round(time.Millisecond).String() + " ago"
+	}
+	s := fmt.Sprintf(" (last delivery %s, last acknowledgement %s", ago(in.received.Load()), ago(in.acknowledged.Load()))
+	if oldest := in.oldest(); oldest > 0 {
+		s += fmt.Sprintf(", oldest unacknowledged delivery %s old", oldest.Round(time.Millisecond))
+	}
+	return s + ")"
+}
+
+// oldest is the age of the delivery that has waited longest for its acknowledgement.
+func (in *inbound) oldest() time.Duration {
+	at, any := in.window.OldestAt()
+	if !any {
+		return 0
+	}
+	return in.app.now() - time.Duration(at)
+}
+
+// Stop ends the app in good order: it takes in nothing more, lets running handlers finish within ShutdownTimeout, ends their
+// contexts with [ErrStopping] after that, waits until every copy and dead letter is confirmed, writes every acknowledgement
+// that is due, and disconnects. It never unsubscribes: what was not handled stays with the server and comes back with the
+// session, to this client id. What the server would not send again, at QoS 0 for instance, is handled first.
+//
+// It is bounded by ctx. Where something had not settled by then, it returns a *[DrainError]; nothing is lost by that. Stop may be
+// called from anywhere and more than once, from a handler too if ctx has an end: it cannot return before that handler does. All calls return
+// the same.
+func (a *App) Stop(ctx context.Context) error {
+	a.mu.Lock()
+	was := a.phase
+	if was < phaseStopping {
+		a.phase = phaseStopping
+	}
+	a.mu.Unlock()
+	switch was {
+	case phaseNew:
+		a.finish(nil)
+	case phaseRunning:
+		a.finish(a.drain(ctx, nil))
+	}
+	select {
+	case <-a.stopped:
+		return a.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("settle: the app is still stopping: %w", context.Cause(ctx))
+	}
+}
+
+func (a *App) finish(err error) {
+	a.mu.Lock()
+	a.phase = phaseEnded
+	a.mu.Unlock()
+	a.stopErr = err
+	close(a.stopped)
+	close(a.done)
+}
+
+// drain is Stop, step by step. sessionExpiry, if not nil, goes along with DISCONNECT.
+func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.config.ShutdownTimeout+stopGrace+stopMargin, errShutdownTimeout)
+	defer cancel()
+	drain := new(DrainError)
+	for _, in := range a.inbounds() {
+		in.drain()
+	}
+	close(a.intake)
+	_ = a.sorters.wait(ctx) // what they have not sorted by then is left
+	for _, d := range a.holds.set.close() {
+		d.route.metrics.held(-1)
+		if mustRun(d) {
+			d.route.enqueue(d)
+		} else {
+			drain.Held++
+		}
+	}
+	a.returns.due.close()
+	close(a.stop)
+
+	err := a.settleRunning(ctx)
+	if err != nil {
+		drain.Running, drain.Waiting = a.workers.count(), a.waiting()
+	}
+	if e := a.couriers.wait(ctx); e != nil {
+		drain.Unconfirmed, err = a.couriers.unconfirmed(), errors.Join(err, e)
+	}
+	for _, in := range a.inbounds() {
+		if e := in.link.Close(ctx, sessionExpiry); e != nil {
+			drain.Unsent, err = drain.Unsent+in.window.Settled(), errors.Join(err, e)
+		}
+	}
+	a.cancelHandlers(ErrStopping)
+	a.cancelRunning(ErrStopping)
+	a.later.close()
+	a.returns.lapse.close()
+	a.flushTimer.Stop()
+	err = errors.Join(err, a.background.wait(ctx))
+	if err == nil {
+		return nil
+	}
+	drain.Err = err
+	return drain
+}
+
+// settleRunning waits until the lanes have finished. When ShutdownTimeout is over it tells the handlers.
+func (a *App) settleRunning(ctx context.Context) error {
+	patience, cancel := context.WithTimeoutCause(ctx, a.config.ShutdownTimeout, ErrStopping)
+	defer cancel()
+	if a.workers.wait(patience) == nil {
+		return nil
+	}
+	a.cancelHandlers(ErrStopping)
+	grace, cancel := context.WithTimeoutCause(ctx, stopGrace, errShutdownTimeout)
+	defer cancel()
+	return a.workers.wait(grace)
+}
+
+// stopGrace is what handlers get to return once they have been told that the time is up.
+const stopGrace = 2 * time.Second
+
+var errShutdownTimeout = errors.New("ShutdownTimeout is over")
+
+// waiting is the number of deliveries whose handlers have not started.
+func (a *App) waiting() int {
+	n := 0
+	for _, rt := range a.routes {
+		for _, l := range rt.lanes {
+			n += l.len()
+		}
+	}
+	return n
+}

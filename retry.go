@@ -1,0 +1,416 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/settlemq/settle/internal/link"
+)
+
+// returns looks after retry copies from their publication until they have been handled. They come back over a second
+// connection, whose window they wait in, unacknowledged, until they are due: so a wait takes no slot of the main window,
+// and the server has the copy should we die.
+//
+//	admitted → out (published, on its way back) → waiting → started → settled
+//	                                                 ↓ ↑
+//	                                               hopping (published once more, behind the others)
+//
+// A copy that arrives while it waits already, under the same copy id, takes the earlier one's place. If it has been
+// started, it is settled together with it.
+type returns struct {
+	app *App
+	in  *inbound // nil where no route has a retry topic
+
+	mu      sync.Mutex
+	open    bool              // every retry topic is subscribed, and what was queued there before us has come
+	markers map[string]string // by retry topic: the marker that has not come back
+	slots   int               // copies out that count against RetryBacklog
+	out     map[string]*outCopy
+	loose   []string // of out, those whose slot was given up, oldest first
+	waiting map[string]*waitingCopy
+	idle    int // of waiting, those neither started nor hopping
+
+	finishedSince int       // copies settled since the last hop: they pay for hops
+	changed       time.Time // when something last arrived or hopped
+
+	due   timerSet[*waitingCopy]
+	lapse timerSet[string]
+}
+
+// outCopy is a copy that has been published, or is being published, and has not arrived. It stays in memory, to be
+// published again should its session be lost.
+type outCopy struct {
+	errand    *errand
+	confirmed bool
+	slot      bool
+}
+
+// waitingCopy is a copy that has arrived and is not settled.
+type waitingCopy struct {
+	id      string
+	a       *arrival
+	d       *Delivery
+	due     time.Time
+	state   copyState
+	overdue bool       // it became due while it hopped
+	twins   []*arrival // the same copy, arrived after it was started
+}
+
+type copyState uint8
+
+const (
+	copyWaiting copyState = iota
+	copyHopping
+	copyStarted
+)
+
+const (
+	// slotTime is how long a confirmed copy that does not come back counts against RetryBacklog. A server that drops it
+	// must not stop retries for good.
+	slotTime = 30 * time.Second
+	// looseFactor bounds the copies that are remembered after that, in multiples of RetryBacklog.
+	looseFactor = 8
+	markerTime  = 30 * time.Second
+)
+
+func newReturns(app *App) *returns {
+	return &returns{
+		app:     app,
+		markers: make(map[string]string),
+		out:     make(map[string]*outCopy),
+		waiting: make(map[string]*waitingCopy),
+	}
+}
+
+// up says that the second connection has every subscription granted.
+func (rs *returns) up(s link.Session) {
+	rs.mu.Lock()
+	if s.Epoch == 1 && s.Present {
+		// An earlier process may have left copies in the queue. When what we publish now has come back, they have.
+		for topic, rt := range rs.app.retryRoutes {
+			if rt.group == "" { // in a group, another member may get the marker
+				rs.markers[topic] = newID()
+			}
+		}
+	}
+	rs.mu.Unlock()
+	rs.sendMarkers()
+	rs.tryOpen()
+}
+
+func (rs *returns) tryOpen() {
+	rs.mu.Lock()
+	rs.open = len(rs.markers) == 0 && rs.in.link.Up()
+	rs.mu.Unlock()
+	rs.app.couriers.pump()
+}
+
+func (rs *returns) down() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.open = false
+}
+
+func (rs *returns) sendMarkers() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for topic, id := range rs.markers {
+		rs.app.spawn(func() { rs.sendMarker(topic, id) })
+	}
+	if len(rs.markers) > 0 {
+		rs.app.later.after(markerTime, rs, rs.sendMarkers)
+	}
+}
+
+func (rs *returns) sendMarker(topic, id string) {
+	expiry := uint32(markerTime / time.Second)
+	p := &paho.Publish{Topic: topic, QoS: byte(AtLeastOnce), Properties: &paho.PublishProperties{MessageExpiry: &expiry}}
+	p.Properties.User.Add(headerMarker, id)
+	p.Properties.User.Add(headerOwner, rs.app.config.ClientID)
+	ctx, cancel := context.WithTimeout(rs.app.running, confirmTime)
+	defer cancel()
+	if answer, err := rs.app.main.link.Publish(ctx, p); err != nil || answer.Code >= noMatchingSubscribers {
+		rs.app.log.Warn().Err(publishError(topic, answer, err)).Str("topic", topic).
+			Msg("the marker for the retry topic could not be sent; retries wait and it is tried again")
+	}
+}
+
+// admit says whether a copy may be published now, and takes its slot. A copy that follows another, a hop or a next attempt, takes over that
+// one's place on the server: it may exceed RetryBacklog, or copies that all fail would wait for one another.
+func (rs *returns) admit(e *errand) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if !rs.open {
+		return false
+	}
+	if _, known := rs.out[e.copyID]; known {
+		return true
+	}
+	limit := rs.app.config.RetryBacklog
+	if e.follows() {
+		limit += limit * 4 / 5
+	}
+	if rs.slots >= limit {
+		return false
+	}
+	rs.slots++
+	rs.out[e.copyID] = &outCopy{errand: e, slot: true}
+	return true
+}
+
+// follows says that the errand is about a copy that came back, and takes its place.
+func (e *errand) follows() bool { return e.d.arrival.copied != nil }
+
+// published says that a try was confirmed. The copy may have arrived already.
+func (rs *returns) published(e *errand) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	c := rs.out[e.copyID]
+	if c == nil {
+		return
+	}
+	c.confirmed = true
+	lapse := slotTime
+	if left, expires := e.d.expiry(); expires {
+		lapse = min(lapse, time.Duration(left)*time.Second)
+	}
+	rs.lapse.after(lapse, e.copyID, func() { rs.giveUpSlot(e.copyID) })
+}
+
+// arrivedAlready says that a try which was not confirmed has succeeded all the same: the copy has come back.
+func (rs *returns) arrivedAlready(e *errand) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	_, out := rs.out[e.copyID]
+	return e.kind != errandDead && !out
+}
+
+// cancel forgets a copy that will not be published after all.
+func (rs *returns) cancel(e *errand) {
+	rs.mu.Lock()
+	rs.forget(e.copyID)
+	rs.mu.Unlock()
+	rs.app.couriers.pump()
+}
+
+func (rs *returns) forget(copyID string) *outCopy {
+	c := rs.out[copyID]
+	if c == nil {
+		return nil
+	}
+	delete(rs.out, copyID)
+	rs.lapse.cancel(copyID)
+	if c.slot {
+		rs.slots--
+	}
+	return c
+}
+
+func (rs *returns) giveUpSlot(copyID string) {
+	rs.mu.Lock()
+	if c := rs.out[copyID]; c != nil && c.slot {
+		c.slot = false
+		rs.slots--
+		rs.loose = append(rs.loose, copyID)
+		for len(rs.loose) > looseFactor*rs.app.config.RetryBacklog {
+			rs.forget(rs.loose[0])
+			rs.loose = rs.loose[1:]
+		}
+		rs.app.log.Warn().Str("route", c.errand.d.route.name).Str("message_id", c.errand.d.MessageID()).
+			Msg("a retry copy that the server confirmed has not come back yet; the server may have dropped it (its queue limits), or delivers nothing more at present")
+	}
+	rs.mu.Unlock()
+	rs.app.couriers.pump()
+}
+
+// deliver takes in what arrives on the second connection. Everything on a retry topic belongs here, whoever sent it.
+func (rs *returns) deliver(a *arrival) {
+	rs.mu.Lock()
+	rs.changed = time.Now()
+	rs.mu.Unlock()
+	app := rs.app
+	rt := app.retryRoutes[a.Publish.Topic]
+	h := parseCopyHeaders(a)
+	switch {
+	case h == nil && rt == nil:
+		app.unmatched(a)
+	case h == nil:
+		rs.in.dispatch(a, 1, rt)
+	case h.marker != "":
+		rs.markerCame(a.Publish.Topic, h)
+		app.drop(a)
+	case rt == nil:
+		rs.orphan(a, h)
+	case rt.group == "" && h.owner != app.config.ClientID:
+		app.metrics.noRoute() // another replica's, which has it too
+		app.drop(a)
+	default:
+		rs.copyCame(a, rt, h)
+	}
+}
+
+func (rs *returns) markerCame(topic string, h *copyHeaders) {
+	rs.mu.Lock()
+	ours := rs.markers[topic] == h.marker
+	if ours {
+		delete(rs.markers, topic)
+	}
+	rs.mu.Unlock()
+	if ours {
+		rs.app.spawn(rs.tryOpen)
+	}
+}
+
+// errOrphan is why a copy goes to the dead letters whose retry topic no route has any more.
+var errOrphan = errors.New("the route has another retry topic now")
+
+// orphan is a copy that an earlier release sent to a topic which is no route's now. It is not acknowledged away.
+func (rs *returns) orphan(a *arrival, h *copyHeaders) {
+	a.copied = h
+	rt := rs.app.routesByName[h.route]
+	log := rs.app.log.Error().Str("topic", a.Publish.Topic).Str("route", h.route).Str("message_id", h.messageID)
+	if rt == nil || rt.deadLetterTo == "" {
+		log.Msg("a retry copy came for a topic that is no route's retry topic, and no dead-letter topic is known for it; it is held until a route has the topic again")
+		return
+	}
+	log.Str("dead_letter", rt.deadLetterTo).Msg("a retry copy came for a topic that is no route's retry topic; it goes to the dead letters of its route")
+	d := &a.first
+	d.init(a, rt, h.attempt)
+	d.settled.Store(true)
+	a.left.Store(1)
+	rt.metrics.inflight(1)
+	rs.app.couriers.deadLetter(d, errOrphan)
+}
+
+func (rs *returns) copyCame(a *arrival, rt *route, h *copyHeaders) {
+	a.copied = h
+	d := &a.first
+	d.init(a, rt, h.attempt+1)
+	a.left.Store(1)
+	rt.metrics.inflight(1)
+
+	rs.mu.Lock()
+	due := time.Now().Add(h.wait())
+	if c := rs.forget(h.copyID); c != nil {
+		due = c.errand.due // we know better than the headers: this is our own clock
+		rs.app.spawn(rs.app.couriers.pump)
+	}
+	w := rs.waiting[h.copyID]
+	if w == nil {
+		w = &waitingCopy{id: h.copyID, a: a, d: d, due: due}
+		rs.waiting[h.copyID] = w
+		rs.idle++
+		rt.metrics.waiting(1)
+		rs.schedule(w)
+		rs.mu.Unlock()
+		return
+	}
+	var earlier *arrival
+	if w.state == copyStarted {
+		w.twins = append(w.twins, a)
+	} else {
+		earlier = w.a
+		w.a, w.d = a, d
+		if w.state == copyHopping {
+			w.state = copyWaiting
+			rs.idle++
+			rs.schedule(w)
+		}
+	}
+	rs.mu.Unlock()
+	if earlier != nil {
+		rt.metrics.inflight(-1)
+		earlier.in.finish(earlier)
+	}
+}
+
+// schedule starts a copy when it is due.
+func (rs *returns) schedule(w *waitingCopy) {
+	rs.due.cancel(w)
+	rs.due.after(max(time.Until(w.due), 0), w, func() { rs.start(w) })
+}
+
+func (rs *returns) start(w *waitingCopy) {
+	rs.mu.Lock()
+	if w.state == copyHopping {
+		w.overdue = true // it is published again just now, and comes back due at once
+		rs.mu.Unlock()
+		return
+	}
+	w.state = copyStarted
+	rs.idle--
+	d := w.d
+	rs.mu.Unlock()
+	d.route.metrics.waiting(-1)
+	d.route.enqueue(d)
+}
+
+// finished says that a copy has been settled.
+func (rs *returns) finished(a *arrival) {
+	rs.mu.Lock()
+	w := rs.waiting[a.copied.copyID]
+	if w == nil || w.a != a {
+		rs.mu.Unlock()
+		return
+	}
+	delete(rs.waiting, w.id)
+	rs.finishedSince++
+	rs.mu.Unlock()
+	for _, twin := range w.twins {
+		w.d.route.metrics.inflight(-1)
+		twin.in.finish(twin)
+	}
+}
+
+// sessionLost says that the server has forgotten the second session. What was on its way and what waits is the only one
+// there is: all of it is published again.
+func (rs *returns) sessionLost() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.loose = nil
+	for _, c := range rs.out {
+		if c.confirmed {
+			c.confirmed = false
+			rs.lapse.cancel(c.errand.copyID)
+			again := *c.errand
+			again.confirmed = func() {}
+			c.errand = &again
+			rs.app.spawn(func() { rs.app.couriers.accept(&again) })
+		}
+	}
+	for _, w := range rs.waiting {
+		if w.state == copyWaiting {
+			rs.hop(w)
+		}
+	}
+}
+
+// hop publishes a copy once more, at the end of its topic, and gives up its place. rs.mu is held.
+func (rs *returns) hop(w *waitingCopy) {
+	w.state, w.overdue = copyHopping, false
+	rs.idle--
+	rs.changed = time.Now()
+	d := w.d
+	rs.app.spawn(func() { rs.app.couriers.hop(d, w.id, w.due, func() { rs.hopped(w, d) }) })
+}
+
+// hopped says that the hop was confirmed. Unless the copy has come back already, the place that it had is free now.
+func (rs *returns) hopped(w *waitingCopy, d *Delivery) {
+	rs.mu.Lock()
+	if w.d != d || w.state != copyHopping {
+		rs.mu.Unlock()
+		return
+	}
+	delete(rs.waiting, w.id)
+	rs.due.cancel(w)
+	rs.mu.Unlock()
+	d.route.metrics.waiting(-1)
+	d.route.metrics.inflight(-1)
+	if d.arrival.in.finish(d.arrival) {
+		rs.app.flushAcks()
+	}
+}

@@ -1,0 +1,158 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// settle carries an outcome out, once. It reports whether acknowledgements are due that somebody has to write.
+//
+//	ack, drop                                → acknowledge
+//	reject, dead-letter topic                → publish there, confirmed → acknowledge
+//	reject, none                             → as drop
+//	retry, attempts used up                  → as reject; with DropExhausted as drop
+//	retry, retry topic                       → publish there, confirmed → acknowledge
+//	retry, none                              → held → run again when due
+//	retry because the app stops              → held; the server sends it again to whoever comes next
+func (d *Delivery) settle(o Outcome) (due bool) {
+	if !d.settled.CompareAndSwap(false, true) {
+		d.route.metrics.stale(1)
+		return false
+	}
+	rt := d.route
+	if o.kind == KindInvalid {
+		rt.app.log.Error().Str("route", rt.name).Msg("a handler returned the zero Outcome, which says nothing; the delivery is retried")
+		o = Retry(errZeroOutcome)
+	}
+	rt.settled(d, o)
+	switch o.kind {
+	case KindReject:
+		return rt.reject(d, o.cause)
+	case KindRetry:
+		return rt.retryLater(d, o)
+	}
+	return d.done()
+}
+
+var errZeroOutcome = errors.New("the handler returned the zero Outcome")
+
+// settled counts and logs. An Ack is logged at debug level, whose events cost nothing unless somebody asks for them.
+func (rt *route) settled(d *Delivery, o Outcome) {
+	rt.metrics.settled(o.kind)
+	var event *zerolog.Event
+	switch o.kind {
+	case KindAck:
+		event = rt.app.log.Debug()
+	case KindDrop:
+		event = rt.app.log.Info()
+	default:
+		event = rt.app.log.Warn()
+	}
+	if !event.Enabled() {
+		return
+	}
+	event.Str("route", rt.name).Str("outcome", o.kind.String()).Int("attempt", d.attempt).Str("message_id", d.MessageID())
+	if o.cause != nil {
+		event.Str("cause", reason(o.cause))
+	}
+	event.Msg("settled")
+}
+
+func (rt *route) reject(d *Delivery, cause error) (due bool) {
+	if rt.deadLetterTo == "" {
+		return d.done()
+	}
+	rt.app.couriers.deadLetter(d, cause)
+	return false
+}
+
+func (rt *route) retryLater(d *Delivery, o Outcome) (due bool) {
+	app := rt.app
+	if app.stopping() && errors.Is(o.cause, ErrStopping) || errors.Is(o.cause, context.Canceled) && app.handlers.Err() != nil {
+		// The message did not fail, the app stops: no attempt is spent, and nothing is sent.
+		app.holds.keep(d)
+		return false
+	}
+	if rt.exhausted(d.attempt) {
+		if rt.deadLetterTo == "" { // DropExhausted
+			app.log.Warn().Str("route", rt.name).Int("attempts", d.attempt).Str("message_id", d.MessageID()).
+				Msg("dropped: its attempts are used up")
+			return d.done()
+		}
+		return rt.reject(d, o.cause)
+	}
+	delay, given := o.Delay()
+	if !given {
+		delay = rt.delay(d.attempt)
+	}
+	if rt.retryTo == "" {
+		app.holds.hold(d, delay)
+		return false
+	}
+	app.couriers.retry(d, delay, o.cause)
+	return false
+}
+
+// done says that a route has settled its delivery. When all routes of an arrival have, it is acknowledged.
+func (d *Delivery) done() (due bool) {
+	a := d.arrival
+	d.route.metrics.inflight(-1)
+	if a.left.Add(-1) > 0 || a.in == nil {
+		return false
+	}
+	return a.in.finish(a)
+}
+
+// again is the delivery's next attempt: a new Delivery, because whoever was called for the last one may still hold that.
+func (d *Delivery) again(attempt int) *Delivery {
+	next := new(Delivery)
+	next.init(d.arrival, d.route, attempt)
+	return next
+}
+
+// reason is what may be logged of a cause, and sent along with a copy: one line, of bounded length, and nothing that
+// quotes a payload. The errors of this package know what they may say.
+func reason(cause error) string {
+	if cause == nil {
+		return ""
+	}
+	return clipTo(oneLine(cause.Error()), maxReason)
+}
+
+// maxReason is the longest reason that is logged or sent along, in bytes.
+const maxReason = 512
+
+// holds are the deliveries that are kept unacknowledged on purpose, in memory, to be run again.
+//
+//	held → (due) → waiting in its lane
+//	held → (the app stops) → left to the session, or run now where nobody else has the message
+//	kept: left to the session
+type holds struct {
+	app *App
+	set timerSet[*Delivery]
+}
+
+func (h *holds) hold(d *Delivery, delay time.Duration) {
+	rt := d.route
+	next := d.again(d.attempt + 1)
+	rt.metrics.held(1)
+	if d.arrival.QoS == 0 {
+		h.app.warnQoS0Hold(rt)
+	}
+	h.set.after(delay, next, func() {
+		rt.metrics.held(-1)
+		rt.enqueue(next)
+	})
+}
+
+// keep holds a delivery for good: the app is stopping.
+func (h *holds) keep(d *Delivery) {
+	d.route.metrics.held(1)
+	if mustRun(d) {
+		h.app.log.Warn().Str("route", d.route.name).Str("message_id", d.MessageID()).
+			Msg("the app stopped before this message could be handled, and the server does not have it: it is lost")
+	}
+}
