@@ -10,8 +10,8 @@ import (
 // ones; a program may bring its own.
 //
 // Delay is called from several goroutines at once, must not block, and gets the number of attempts made so far, 1 after
-// the first. A result below a millisecond counts as a millisecond, so that a failing delivery never becomes a hot loop; a
-// Delay that panics counts as the default policy.
+// the first. A result below a millisecond counts as a millisecond, so that a failing delivery never becomes a hot loop;
+// a Delay that panics counts as the default policy.
 type BackoffPolicy interface {
 	Delay(attempt int) time.Duration
 }
@@ -24,7 +24,8 @@ type BackoffPolicy interface {
 // Exponential(time.Second, 5*time.Minute).
 func Exponential(first, limit time.Duration) BackoffPolicy { return exponential{first, limit} }
 
-// Constant waits d after every failed attempt, exactly: there is no jitter. d must be at least a millisecond; [New] refuses anything else.
+// Constant waits d after every failed attempt, exactly: there is no jitter. d must be at least a millisecond; [New]
+// refuses anything else.
 func Constant(d time.Duration) BackoffPolicy { return constant(d) }
 
 var defaultBackoff = Exponential(time.Second, 5*time.Minute)

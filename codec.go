@@ -5,20 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
-// Codec turns values into payloads and back. Which one serves a message is told by the message's content type. Give an app its codecs in
-// Config.Codecs; [JSON] is the default.
+// Codec turns values into payloads and back. Which one serves a message is told by the message's content type. Give an
+// app its codecs in Config.Codecs; [JSON] is the default.
 //
 // All methods are called from many goroutines at once.
 type Codec interface {
-	// ContentType is the content type that the codec stands for, such as "application/cbor", without parameters. It never changes.
+	// ContentType is the content type that the codec stands for, such as "application/cbor", without parameters. It
+	// never changes.
 	ContentType() string
 	// Marshal returns the payload of v.
 	Marshal(v any) ([]byte, error)
-	// Unmarshal decodes data into v, a pointer that is not nil, to a zero value. It must not change data, and may keep it. Its error
-	// reaches [OnDecodeFailure] and the dead letter never quotes it.
+	// Unmarshal decodes data into v, a pointer that is not nil, to a zero value. It must not change data, and may keep
+	// it. Its error reaches [OnDecodeFailure] and the dead letter never quotes it.
 	Unmarshal(data []byte, v any) error
 }
 
@@ -102,22 +104,18 @@ var (
 	binaryMarshaler   = reflect.TypeFor[encoding.BinaryMarshaler]()
 )
 
-// rawType tells whether payloads are handed to a handler of type t as they are: a byte slice, named or not, that does not unmarshal itself.
+// rawType tells whether payloads are handed to a handler of type t as they are: a byte slice, named or not, that does
+// not unmarshal itself.
 func rawType(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem() == byteType && !implementsAny(reflect.PointerTo(t), jsonUnmarshaler, textUnmarshaler, binaryUnmarshaler)
 }
 
 func implementsAny(t reflect.Type, interfaces ...reflect.Type) bool {
-	for _, i := range interfaces {
-		if t.Implements(i) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(interfaces, t.Implements)
 }
 
-// decoderFor returns what decodes a delivery into a T; which way is found out here, once a route. Decoding raw bytes neither copies nor
-// allocates: the T is the payload itself. The error is a *DecodeError, and *into is then the zero T.
+// decoderFor returns what decodes a delivery into a T; which way is found out here, once a route. Decoding raw bytes
+// neither copies nor allocates: the T is the payload itself. The error is a *DecodeError, and *into is then the zero T.
 func decoderFor[T any]() func(c *codecs, spec *routeSpec, d *Delivery, into *T) error {
 	t := reflect.TypeFor[T]()
 	switch {
@@ -162,8 +160,8 @@ func decodeError(d *Delivery, t reflect.Type, err error) error {
 	return &DecodeError{Delivery: d, ContentType: d.ContentType(), Type: t.String(), Err: err}
 }
 
-// encodeValue makes the payload of v, and the content type to send along. nil is an empty payload. Byte slices go as they are, labelled only
-// where encoding is not "".
+// encodeValue makes the payload of v, and the content type to send along. nil is an empty payload. Byte slices go as
+// they are, labelled only where encoding is not "".
 func encodeValue(c *codecs, encoding string, v any) (payload []byte, contentType string, err error) {
 	switch v := v.(type) {
 	case nil:

@@ -41,7 +41,6 @@ type Delivery struct {
 	run     run
 
 	// Its place in its lane's queue.
-	lane       *lane
 	prev, next *Delivery
 	nextQoS0   *Delivery
 }

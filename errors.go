@@ -42,7 +42,8 @@ type ConfigError struct {
 	// Field names the setting: a field of Config, such as "ClientID" or "Servers[1]", or a route's option, such
 	// as `Routes[2] "usage": RetryTo`, with the route's index among those given to New and its name.
 	Field string
-	// Value is what was set, nil where nothing was or where it could not be printed. A server URL comes without its userinfo.
+	// Value is what was set, nil where nothing was or where it could not be printed. A server URL comes without its
+	// userinfo.
 	Value any
 	// Reason says what is wrong, the limit where there is one, and what to do.
 	Reason string
@@ -115,8 +116,8 @@ func (e *OversizeError) Error() string {
 	return fmt.Sprintf("settle: route %q: a payload of %d bytes exceeds MaxPayload, %d bytes", e.Delivery.Route(), e.Size, e.Limit)
 }
 
-// PanicError means that a handler, a middleware, a key function or a policy panicked, or called runtime.Goexit. [OnPanic]
-// decides about it; without it the delivery is retried. The process and the lane live on.
+// PanicError means that a handler, a middleware, a key function or a policy panicked, or called runtime.Goexit.
+// [OnPanic] decides about it; without it the delivery is retried. The process and the lane live on.
 type PanicError struct {
 	Delivery *Delivery // whose handling panicked; of a batch, the one that the policy is asked about
 	Value    any       // what was passed to panic; nil for runtime.Goexit. Its text may quote the payload: keep it out of logs
@@ -182,7 +183,8 @@ type EncodeError struct {
 	Err   error  // what the codec said, or what is wrong with the message. A codec's text may quote the value
 }
 
-// Error names topic, type and, where this package found it, the reason; a codec's own text, which may quote the value, is left to Unwrap.
+// Error names topic, type and, where this package found it, the reason; a codec's own text, which may quote the value,
+// is left to Unwrap.
 func (e *EncodeError) Error() string {
 	s := fmt.Sprintf("settle: the message to %q cannot be sent", clip(e.Topic))
 	if e.Type != "" {
@@ -203,8 +205,8 @@ type messageFault string
 
 func (f messageFault) Error() string { return string(f) }
 
-// DrainError means that Stop reached the end of its context, or of ShutdownTimeout, before everything was settled. Nothing
-// is lost by it where the server keeps a session: what it counts comes again with the session.
+// DrainError means that Stop reached the end of its context, or of ShutdownTimeout, before everything was settled.
+// Nothing is lost by it where the server keeps a session: what it counts comes again with the session.
 type DrainError struct {
 	Running     int   // deliveries whose handlers still ran
 	Waiting     int   // deliveries that waited in lanes and whose handlers never started

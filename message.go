@@ -10,8 +10,8 @@ import (
 	"github.com/settlemq/settle/internal/topic"
 )
 
-// Names of the user properties (MQTT 5 section 3.3.2.3.7) that have a meaning here. Names that begin with "settle-" are our own: [Header]
-// refuses them, and they are believed on a retry topic alone.
+// Names of the user properties (MQTT 5 section 3.3.2.3.7) that have a meaning here. Names that begin with "settle-" are
+// our own: [Header] refuses them, and they are believed on a retry topic alone.
 const (
 	// PartitionKeyHeader holds the key of a message, for [ByKey].
 	PartitionKeyHeader = "partition-key"
@@ -19,8 +19,9 @@ const (
 	MessageIDHeader = "message-id"
 )
 
-// MessageOption is an option of a publish: of App.Publish, [Publish] and [Reply], and of a [Publisher]. Its implementations are this package's; a
-// [QoS] is one. An option that MQTT does not allow fails the publish with an *[EncodeError] before anything is sent.
+// MessageOption is an option of a publish: of App.Publish, [Publish] and [Reply], and of a [Publisher]. Its
+// implementations are this package's; a [QoS] is one. An option that MQTT does not allow fails the publish with an
+// *[EncodeError] before anything is sent.
 type MessageOption interface{ applyMessage(*message) }
 
 type messageOptionFunc func(*message)
@@ -29,13 +30,14 @@ func (f messageOptionFunc) applyMessage(m *message) { f(m) }
 
 func (q QoS) applyMessage(m *message) { m.qos = q }
 
-// PartitionKey sets the user property "partition-key". Consumers that use [ByKey] handle the messages of one key in order.
+// PartitionKey sets the user property "partition-key". Consumers that use [ByKey] handle the messages of one key in
+// order.
 func PartitionKey(key string) MessageOption {
 	return messageOptionFunc(func(m *message) { m.setUnique(PartitionKeyHeader, key) })
 }
 
-// MessageID sets the user property "message-id", by which consumers recognise a message that they were sent twice. Give the same
-// one when the message is published again.
+// MessageID sets the user property "message-id", by which consumers recognise a message that they were sent twice. Give
+// the same one when the message is published again.
 func MessageID(id string) MessageOption {
 	return messageOptionFunc(func(m *message) { m.setUnique(MessageIDHeader, id) })
 }
@@ -55,8 +57,9 @@ func Header(name, value string) MessageOption {
 	})
 }
 
-// ContentType sets the content type that is sent with the message (MQTT 5 section 3.3.2.3.9). Unless [Encoding] names another, the value is
-// encoded by that content type's codec. Raw bytes go as they are. Defaults to that of the codec, and to none for raw bytes.
+// ContentType sets the content type that is sent with the message (MQTT 5 section 3.3.2.3.9). Unless [Encoding] names
+// another, the value is encoded by that content type's codec. Raw bytes go as they are. Defaults to that of the codec,
+// and to none for raw bytes.
 func ContentType(contentType string) MessageOption {
 	return messageOptionFunc(func(m *message) { m.contentType = m.text("the content type", contentType) })
 }
@@ -83,12 +86,12 @@ func CorrelationData(data []byte) MessageOption {
 	})
 }
 
-// Retain asks the server to keep the message for those who subscribe to the topic later (MQTT 5 section 3.3.1.3). An empty payload
-// clears what it kept.
+// Retain asks the server to keep the message for those who subscribe to the topic later (MQTT 5 section 3.3.1.3). An
+// empty payload clears what it kept.
 func Retain() MessageOption { return messageOptionFunc(func(m *message) { m.retain = true }) }
 
-// Expiry sets how long the server may keep the message before it drops it undelivered (MQTT 5 section 3.3.2.3.3): more than zero, at most
-// 4,294,967,295 s, rounded up to whole seconds. Defaults to for ever.
+// Expiry sets how long the server may keep the message before it drops it undelivered (MQTT 5 section 3.3.2.3.3): more
+// than zero, at most 4,294,967,295 s, rounded up to whole seconds. Defaults to for ever.
 //
 // A message with an expiry may be dropped by the server between two connections, so a consumer cannot prove that a
 // redelivery is one that it still holds, and may handle it twice.
@@ -119,10 +122,11 @@ type message struct {
 	user          []userProperty
 	encoding      string
 	encodingSet   bool
-	err           error // the first thing that is wrong with it, a messageFault
+	wrong         messageFault // the first thing that MQTT does not allow, "" if all is well
 }
 
-// newMessage lays the options over the defaults. The error is an *EncodeError that names the first thing that MQTT does not allow.
+// newMessage lays the options over the defaults. The error is an *EncodeError that names the first thing that MQTT does
+// not allow.
 func newMessage(to string, options []MessageOption) (message, error) {
 	m := message{topic: to, qos: AtLeastOnce}
 	if err := topic.ValidateTopic(to); err != nil {
@@ -138,13 +142,14 @@ func newMessage(to string, options []MessageOption) (message, error) {
 	if m.qos > ExactlyOnce {
 		m.fault(fmt.Sprintf("QoS(%d): there are AtMostOnce, AtLeastOnce and ExactlyOnce", byte(m.qos)))
 	}
-	if m.err != nil {
-		return message{}, &EncodeError{Topic: to, Err: m.err}
+	if m.wrong != "" {
+		return message{}, &EncodeError{Topic: to, Err: m.wrong}
 	}
 	return m, nil
 }
 
-// encode makes the payload of v. The content type returned is the one to send along, "" for none. The error is an *EncodeError.
+// encode makes the payload of v. The content type returned is the one to send along, "" for none. The error is an
+// *EncodeError.
 func (m *message) encode(c *codecs, v any) (payload []byte, contentType string, err error) {
 	encoding := m.encoding
 	if !m.encodingSet {
@@ -161,8 +166,8 @@ func (m *message) encode(c *codecs, v any) (payload []byte, contentType string, 
 }
 
 func (m *message) fault(reason string) {
-	if m.err == nil {
-		m.err = messageFault(reason)
+	if m.wrong == "" {
+		m.wrong = messageFault(reason)
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/settlemq/settle/internal/wire"
 )
 
-// metrics are the app's collectors. All methods do nothing on a nil receiver, so that an app without a registry pays a nil check; what the hot path
-// needs is resolved once a route, in routeMetrics. It is itself the one collector that is registered: all or nothing.
+// metrics are the app's collectors. All methods do nothing on a nil receiver, so that an app without a registry pays a
+// nil check; what the hot path needs is resolved once a route, in routeMetrics. It is itself the one collector that is
+// registered: all or nothing.
 type metrics struct {
 	all []prometheus.Collector
 
@@ -93,10 +94,11 @@ func (r connectResult) String() string {
 	return [connectResults]string{"accepted", "refused", "failed"}[r]
 }
 
-// newMetrics makes the collectors and registers them. Without a registry it returns nil, which is as good. app is Config.Name.
+// newMetrics makes the collectors and registers them. Without a registry it returns nil, which is as good. app is
+// Config.Name.
 func newMetrics(registry prometheus.Registerer, app string, g gauges) (*metrics, error) {
 	if registry == nil {
-		return nil, nil //nolint:nilnil // nil metrics count nothing, by design
+		return nil, nil
 	}
 	var constant prometheus.Labels
 	if app != "" {
@@ -187,8 +189,8 @@ func (m *metrics) Collect(values chan<- prometheus.Metric) {
 	}
 }
 
-// acks counts acknowledgements as they are handed to the connection, one encoded packet after the other. A PUBCOMP counts only where
-// it says that something was wrong: the PUBREC before it has been counted.
+// acks counts acknowledgements as they are handed to the connection, one encoded packet after the other. A PUBCOMP
+// counts only where it says that something was wrong: the PUBREC before it has been counted.
 func (m *metrics) acks(frames []byte) {
 	if m == nil {
 		return
@@ -261,7 +263,8 @@ type routeMetrics struct {
 	stales      prometheus.Counter // of the app
 }
 
-// route resolves the labels of a route. Series that a route can never have, of copies without a retry topic say, are not made.
+// route resolves the labels of a route. Series that a route can never have, of copies without a retry topic say, are
+// not made.
 func (m *metrics) route(s *routeSpec) *routeMetrics {
 	if m == nil {
 		return nil

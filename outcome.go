@@ -14,10 +14,14 @@ const (
 	// it has a bug; it is never taken for an acknowledgement: the runtime logs the route's name and
 	// retries the delivery.
 	KindInvalid Kind = iota
-	KindAck          // made by Ack
-	KindDrop         // made by Drop
-	KindRetry        // made by Retry and RetryAfter
-	KindReject       // made by Reject
+	// KindAck is made by [Ack].
+	KindAck
+	// KindDrop is made by [Drop].
+	KindDrop
+	// KindRetry is made by [Retry] and [RetryAfter].
+	KindRetry
+	// KindReject is made by [Reject].
+	KindReject
 )
 
 // String returns "ack", "drop", "retry", "reject" or "invalid". The same words are the values of the
@@ -49,7 +53,7 @@ func (k Kind) String() string {
 // sends a message again because of a reason code (MQTT 5 section 4.4). At QoS 0 nothing is ever sent.
 // Acknowledgements leave in the order of arrival (section 4.6), so one may wait for those before it.
 //
-// Until a delivery is acknowledged the server has it. A process that crashes, or loses its connection,
+// Until a delivery is acknowledged the server has it, for as long as it keeps the session. A process that crashes, or loses its connection,
 // between settlement and acknowledgement is sent the message again: handlers see each message at
 // least once, and must expect to see one twice.
 type Outcome struct {
@@ -95,7 +99,7 @@ func Drop(reason string) Outcome {
 //   - The copy comes back on the retry connection and waits there, unacknowledged, until it is due.
 //     The wait takes no slot of the main window and survives a crash, on the server.
 //   - A crash between the confirmation and the acknowledgement leaves both: the message is handled
-//     twice, both times under one message id.
+//     twice, both times under one message id where its publisher gave it one.
 //
 // Without a retry topic:
 //
@@ -103,12 +107,12 @@ func Drop(reason string) Outcome {
 //     its backoff is over. The hold takes a slot of the window, and acknowledgements behind it wait
 //     for it.
 //   - Attempts are counted in memory: a crash, or a session that the server sends again to a new
-//     process, starts them at 1. The message itself is not lost: the server still has it.
+//     process, starts them at 1. The message itself is not lost as long as the server keeps the session.
 //   - At QoS 0 the delivery is run again from memory, within the bound of the QoS 0 queue, and is gone
 //     when the process ends.
 //
 // The attempt that reaches [MaxAttempts] ends on the dead-letter topic at once, as [Reject] does.
-// A Retry whose cause is [ErrStopping] holds the delivery and spends no attempt.
+// While the app stops, a Retry whose cause is [ErrStopping] holds the delivery and spends no attempt.
 func Retry(cause error) Outcome { return Outcome{kind: KindRetry, cause: cause} }
 
 // RetryAfter is [Retry], except that the delivery is due d from now, whatever the route's [Backoff]
@@ -132,7 +136,7 @@ func RetryAfter(d time.Duration, cause error) Outcome {
 //   - Where it ends: on the dead-letter topic, payload untouched, with reason, attempts, original topic
 //     and route in its headers, and without an expiry.
 //   - A crash between the confirmation and the acknowledgement: the message comes again, and may become a
-//     second dead letter under the same message id.
+//     second dead letter, under the same message id where its publisher gave it one.
 //
 // Without one, Reject does what [Drop] does: the delivery is acknowledged, counted and logged, and is
 // gone. Such routes are named in a warning at start.

@@ -18,8 +18,8 @@ const (
 	AtMostOnce QoS = 0
 	// AtLeastOnce is QoS 1: the server keeps the message until our PUBACK, which leaves when the delivery is settled.
 	AtLeastOnce QoS = 1
-	// ExactlyOnce is QoS 2: the server keeps the message until our PUBREC, which leaves when the delivery is settled, and
-	// the handshake keeps what was received from being handled again. It promises one transfer between server and
+	// ExactlyOnce is QoS 2: the server keeps the message until our PUBREC, which leaves when the delivery is settled,
+	// and the handshake keeps what was received from being handled again. It promises one transfer between server and
 	// client, not one run of the handler: a process that crashes before its PUBREC handles the message again.
 	ExactlyOnce QoS = 2
 )
@@ -54,7 +54,8 @@ type Middleware func(Next) Next
 // immutable, and may be given to several apps. The zero Route is refused by New.
 type Route struct{ spec *routeSpec }
 
-// RouteOption is an option of a route, for [Handle], [HandleBatch] and Config.RouteDefaults. Its implementations are this package's.
+// RouteOption is an option of a route, for [Handle], [HandleBatch] and Config.RouteDefaults. Its implementations are
+// this package's.
 type RouteOption interface{ applyRoute(*routeSpec) }
 
 type routeOptionFunc func(*routeSpec)
@@ -71,8 +72,8 @@ const (
 	keyCustom                // a function of the user's own
 )
 
-// routeSpec is what a route asks for. Handle and HandleBatch make it from the route's own options; resolve lays these over
-// the defaults, on a copy, so that one Route can serve several apps.
+// routeSpec is what a route asks for. Handle and HandleBatch make it from the route's own options; resolve lays these
+// over the defaults, on a copy, so that one Route can serve several apps.
 type routeSpec struct {
 	filter  string
 	typ     reflect.Type // T: what one payload is decoded into
@@ -140,8 +141,9 @@ func newRouteSpec(filter string, typ reflect.Type, batch, noFunc bool, options [
 	return &routeSpec{filter: filter, typ: typ, batch: batch, noFunc: noFunc, options: options}
 }
 
-// resolve returns a copy of s with every setting in its final form: the package's defaults, then cfg.RouteDefaults, then the
-// route's own options. cfg has its defaults filled in. Afterwards set and problems tell about the own options only.
+// resolve returns a copy of s with every setting in its final form: the package's defaults, then cfg.RouteDefaults,
+// then the route's own options. cfg has its defaults filled in. Afterwards set and problems tell about the own options
+// only.
 func (s *routeSpec) resolve(index int, cfg *Config) *routeSpec {
 	r := *s
 	r.index = index
@@ -190,7 +192,8 @@ func (s *routeSpec) exhausted(attempts int) bool {
 // delay is how long to wait after so many failed attempts, when the outcome does not say.
 func (s *routeSpec) delay(attempts int) time.Duration { return delayOf(s.backoff, attempts) }
 
-// resolveRoutes gives every route its final settings, in the order of routes. The zero Route becomes a spec that validate refuses.
+// resolveRoutes gives every route its final settings, in the order of routes. The zero Route becomes a spec that
+// validate refuses.
 func resolveRoutes(cfg *Config, routes []Route) []*routeSpec {
 	specs := make([]*routeSpec, len(routes))
 	for i, r := range routes {

@@ -103,6 +103,9 @@ func (d *Delivery) done() (due bool) {
 	if a.left.Add(-1) > 0 || a.in == nil {
 		return false
 	}
+	if a.copied != nil {
+		d.route.app.returns.finished(a)
+	}
 	return a.in.finish(a)
 }
 

@@ -17,7 +17,8 @@ func clipTo(s string, limit int) string {
 	return strings.ToValidUTF8(s[:max(limit-len(more), 0)], "") + more
 }
 
-// oneLine makes every run of control characters a space and takes out what is not UTF-8, so that a text is fit for a log line and for a user property.
+// oneLine makes every run of control characters a space and takes out what is not UTF-8, so that a text is fit for a
+// log line and for a user property.
 func oneLine(s string) string {
 	if !strings.ContainsFunc(s, unfit) {
 		return s

@@ -14,8 +14,8 @@ import (
 	"github.com/settlemq/settle/internal/topic"
 )
 
-// validate checks cfg, its defaults filled in, and routes, resolved, and reports all that is wrong at once: an errors.Join of
-// *ConfigError, or nil.
+// validate checks cfg, its defaults filled in, and routes, resolved, and reports all that is wrong at once: an
+// errors.Join of *ConfigError, or nil.
 func validate(cfg *Config, routes []*routeSpec) error {
 	f := new(faults)
 	f.identity(cfg, routes)
@@ -111,8 +111,8 @@ func (f *faults) servers(cfg *Config) {
 	}
 }
 
-// parseServer reads a server's address. Its reason, empty if all is well, quotes nothing of s, which may hold a password. With anyScheme,
-// where the user's own Dial makes sense of the address, only its syntax is checked.
+// parseServer reads a server's address. Its reason, empty if all is well, quotes nothing of s, which may hold a
+// password. With anyScheme, where the user's own Dial makes sense of the address, only its syntax is checked.
 func parseServer(s string, anyScheme bool) (u *url.URL, reason string) {
 	u, err := url.Parse(s)
 	switch {
@@ -233,16 +233,11 @@ func (f *faults) will(w *Will) {
 
 const unknownQoS = "there are AtMostOnce, AtLeastOnce and ExactlyOnce"
 
-// publishTopic checks a topic that the app publishes to. It reports whether the topic can be used.
-func (f *faults) publishTopic(field, to string) bool {
-	if !f.check(field, clip(to), topic.ValidateTopic(to), "") {
-		return false
-	}
-	if strings.HasPrefix(to, "$") {
+// publishTopic checks a topic that the app publishes to.
+func (f *faults) publishTopic(field, to string) {
+	if f.check(field, clip(to), topic.ValidateTopic(to), "") && strings.HasPrefix(to, "$") {
 		f.add(field, clip(to), "begins with '$': such topics are the server's (MQTT 5 section 4.7.2)")
-		return false
 	}
-	return true
 }
 
 func (f *faults) codecs(list []Codec) {

@@ -16,7 +16,8 @@ func (s *routeSpec) label() string {
 	return fmt.Sprintf("Routes[%d] %q", s.index, clip(s.name))
 }
 
-// defaults checks the values in RouteDefaults by themselves; what they mean together with a route's own is found with the route.
+// defaults checks the values in RouteDefaults by themselves; what they mean together with a route's own is found with
+// the route.
 func (f *faults) defaults(cfg *Config) {
 	s := &routeSpec{batch: true}
 	s.apply(cfg.RouteDefaults)
@@ -50,7 +51,8 @@ func (f *faults) routes(cfg *Config, routes []*routeSpec) {
 	}
 }
 
-// handler checks what Handle and HandleBatch were called with. It reports whether the filter can be compared with topics.
+// handler checks what Handle and HandleBatch were called with. It reports whether the filter can be compared with
+// topics.
 func (f *faults) handler(prefix string, s *routeSpec) bool {
 	if s.noFunc {
 		f.add(prefix+"handler", nil, "is nil")
@@ -247,8 +249,9 @@ func (f *faults) names(routes []*routeSpec) {
 	}
 }
 
-// retryTopics checks every retry topic against the other topics and filters of the app. What arrives on a retry topic over the main connection is
-// acknowledged and never handled, so a route that listens to that very topic would never get a message.
+// retryTopics checks every retry topic against the other topics and filters of the app. What arrives on a retry topic
+// over the main connection is acknowledged and never handled, so a route that listens to that very topic would never
+// get a message.
 func (f *faults) retryTopics(routes []*routeSpec) {
 	owner := make(map[string]*routeSpec, len(routes))
 	for _, s := range routes {
@@ -281,8 +284,8 @@ func (f *faults) retryTopics(routes []*routeSpec) {
 	}
 }
 
-// deadLetterCircles finds dead letters that come back to the route that rejected them, at once or by way of other routes: a message that
-// nobody can handle would go round for ever.
+// deadLetterCircles finds dead letters that come back to the route that rejected them, at once or by way of other
+// routes: a message that nobody can handle would go round for ever.
 func (f *faults) deadLetterCircles(routes []*routeSpec) {
 	for _, s := range routes {
 		if s.deadLetterTo == "" || topic.ValidateTopic(s.deadLetterTo) != nil {

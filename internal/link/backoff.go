@@ -51,7 +51,9 @@ func (p *policy) judge(o outcome) verdict {
 	if kind == fatal {
 		return verdict{fatal: true}
 	}
-	if o.accepted {
+	// A connection begins a new round, unless it was young and its server sends us on: two such would have us run in
+	// circles without a pause.
+	if o.lasted >= settled || o.accepted && kind != elsewhere {
 		p.tried = 0
 	}
 	if p.success(o) {

@@ -78,5 +78,6 @@ func (l *Link) Reconnect(reason error) {
 		c.violated(reason)
 		return
 	}
+	l.move(Draining)
 	c.part(wire.AppendDisconnect(nil, 0), reason, c.drainTimeout)
 }

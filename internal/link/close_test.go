@@ -58,8 +58,16 @@ func TestCloseInGoodOrder(t *testing.T) {
 				for range 100 {
 					c.Send(linktest.Publish("a", 1, 3, "after"), &packets.Pubrel{PacketID: 4})
 				}
+				// Behind DISCONNECT nothing is sent, and nobody who wants to send cuts the farewell short.
 				h.rec.settle(3)
-				h.FlushAcks() // behind DISCONNECT nothing is sent
+				h.FlushAcks()
+				late, stop := within(time.Millisecond)
+				defer stop()
+				for qos := range byte(3) {
+					if r := <-h.publish(late, publish("t", qos)); !errors.Is(r.err, ErrNotSent) {
+						t.Errorf("at QoS %d Publish says %v", qos, r.err)
+					}
+				}
 				synctest.Wait()
 				if s := h.Status().State; s != Draining {
 					t.Errorf("%s", s)
@@ -207,8 +215,16 @@ func TestReconnectOnDemand(t *testing.T) {
 			t.Errorf("DISCONNECT %+v", d)
 		}
 		c.ExpectEOF()
+		published := h.publish(context.Background(), publish("t", 0)) // waits for the next connection
+		c.Send(linktest.Publish("a", 0, 0, "goes nowhere"))           // the farewell goes on
+		defer func() {
+			if r := <-published; r.err != nil {
+				t.Error(r.err)
+			}
+		}()
 		_ = c.Close()
-		h.up(true)
+		c = h.up(true)
+		linktest.Expect[*packets.Publish](c)
 		if err := h.Status().LastError; !errors.Is(err, errTestOver) {
 			t.Errorf("the last error is %v", err)
 		}

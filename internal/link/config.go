@@ -98,10 +98,11 @@ type Config struct {
 	BeforeDial func(context.Context) error
 	// Check judges what CONNACK grants before anything is subscribed; its error ends Run. Nil: everything will do.
 	Check func(*paho.Connack) error
-	// OnUp is called when SUBACK has granted every subscription, by Run's goroutine. It may block briefly.
+	// OnUp is called when SUBACK has granted every subscription, by Run's goroutine. It may block briefly, and must not
+	// call Close, which waits for Run.
 	OnUp func(Session)
 	// OnDown is called when an attempt or a connection has ended and another will be made, by Run's goroutine. It may
-	// block briefly.
+	// block briefly, and must not call Close, which waits for Run.
 	OnDown func(err error, retryIn time.Duration)
 
 	Logger zerolog.Logger

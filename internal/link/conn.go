@@ -40,7 +40,7 @@ type conn struct {
 	done       chan struct{} // closed by Close
 	readerGone chan struct{} // closed when no Read runs or will
 	writerGone chan struct{} // closed when nothing is written any more and the connection itself is closed
-	farewell   chan struct{} // closed when the DISCONNECT was handed to Write, and Write came back
+	farewell   chan struct{} // closed when the DISCONNECT has been written
 
 	mu      sync.Mutex // of all below; never held over I/O or foreign code
 	closed  bool

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -75,6 +76,9 @@ func (l *Link) login(ctx context.Context, server *url.URL) (login, error) {
 		username, password, err := l.cfg.Credentials(ctx)
 		if err != nil {
 			return login{}, fmt.Errorf("credentials: %w", err)
+		}
+		if len(username) > math.MaxUint16 || len(password) > math.MaxUint16 { // paho would cut them off in silence
+			return login{}, errors.New("credentials: user name or password has more than 65,535 bytes")
 		}
 		return login{username: username, password: password, hasUsername: username != "", hasPassword: password != nil}, nil
 	}
@@ -156,7 +160,7 @@ func tlsConfig(server *url.URL, config *tls.Config) *tls.Config {
 // dialWebSocket opens a WebSocket with the subprotocol that the standard demands [MQTT-6.0.0-3].
 func dialWebSocket(ctx context.Context, server *url.URL, config *tls.Config) (net.Conn, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: tlsConfig(server, config), DisableKeepAlives: true}
-	ws, _, err := websocket.Dial(ctx, server.String(), &websocket.DialOptions{
+	ws, _, err := websocket.Dial(ctx, server.String(), &websocket.DialOptions{ //nolint:bodyclose // by Dial itself, or with ws
 		HTTPClient:   &http.Client{Transport: transport},
 		Subprotocols: []string{"mqtt"},
 	})

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // ErrEnded says that the link has ended: Run has returned. It wraps the reason where there is one.
@@ -38,6 +40,7 @@ type Link struct {
 	started    bool
 	cancel     context.CancelCauseFunc // ends Run
 	closing    bool
+	retiring   bool    // Unsubscribe was called
 	expiry     *uint32 // of Close
 	status     Status
 	err        error // what Run returned
@@ -130,17 +133,17 @@ func (l *Link) report(server *url.URL, o outcome, v verdict) {
 		l.moveTo(Waiting)
 	}
 	l.mu.Unlock()
-	event := l.cfg.Logger.Warn()
-	message := "connection failed"
+	level, message := zerolog.WarnLevel, "connection failed"
 	switch {
 	case v.fatal:
-		event, message = l.cfg.Logger.Error(), "connection given up: the configuration is wrong"
+		level, message = zerolog.ErrorLevel, "connection given up: the configuration is wrong"
 	case v.suspected:
 		message = "the server keeps closing this connection: perhaps another process uses the same client identifier"
 	case o.accepted:
 		message = "connection lost"
 	}
-	event.Err(o.err).Str("link", l.cfg.Name).Str("client_id", l.cfg.ClientID).Str("server", redact(server)).Dur("retry_in", v.wait).Msg(message)
+	l.cfg.Logger.WithLevel(level).Err(o.err).Str("link", l.cfg.Name).Str("client_id", l.cfg.ClientID).Str("server", redact(server)).
+		Dur("retry_in", v.wait).Msg(message)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -332,6 +332,28 @@ func TestA7HalfOpenIsNoticed(t *testing.T) {
 	})
 }
 
+// The server's keep-alive holds (3.2.2.3.14); one that wants none is watched at our own.
+func TestServerKeepAlive(t *testing.T) {
+	for server, want := range map[uint16]time.Duration{4: 3 * time.Second, 0: 22500 * time.Millisecond} {
+		in(t, func(t *testing.T) {
+			h := start(t, nil)
+			defer h.stop()
+			c := h.server.Accept()
+			linktest.Expect[*packets.Connect](c)
+			c.Send(&packets.Connack{Properties: &packets.Properties{ServerKeepAlive: &server}})
+			c.Grant(1)
+			began := time.Now()
+			linktest.Expect[*packets.Pingreq](c)
+			if waited := time.Since(began); waited != want {
+				t.Errorf("PINGREQ after %s at a server's keep-alive of %d s", waited, server)
+			}
+			if g, _ := h.Grant(); g.KeepAlive != server {
+				t.Errorf("granted %+v", g)
+			}
+		})
+	}
+}
+
 func TestG8ADialThatHangsHasADeadline(t *testing.T) {
 	in(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -20,6 +20,9 @@ var (
 	ErrUnconfirmed = errors.New("perhaps sent, and not confirmed")
 )
 
+// errNoTopic refuses what only a topic alias could name; none is used.
+var errNoTopic = errors.New("the topic is empty")
+
 // errSessionLost says that nobody will answer any more.
 var errSessionLost = errors.New("the session is gone, and with it the server's answer")
 
@@ -90,14 +93,9 @@ func (l *Link) Publish(ctx context.Context, p *paho.Publish) (Answer, error) {
 // publishOn tries one connection. again: it is gone, and certainly nothing was sent.
 func (l *Link) publishOn(ctx context.Context, e *epoch, p *paho.Publish) (answer Answer, again bool, err error) {
 	if p.QoS == 0 {
-		_, err := e.client.PublishWithOptions(ctx, p, paho.PublishOptions{})
-		switch {
-		case errors.Is(err, errGone):
-			return Answer{}, true, nil
-		case err != nil:
-			return Answer{}, false, notSent(p, err)
-		}
-		return Answer{}, false, nil
+		// Not by paho, which ends the connection when it cannot write: one that says farewell has to be read to its end.
+		_, err := p.Packet().WriteTo(e.conn)
+		return Answer{}, err != nil, nil
 	}
 
 	place, err := l.out.acquire(ctx)
@@ -226,8 +224,12 @@ func packetSize(p *paho.Publish) uint64 {
 	return header + remaining
 }
 
-// encodable refuses what paho would cut off in silence: strings and binary data of more than 65,535 bytes (1.5.4, 1.5.6).
+// encodable refuses what has no topic, and what paho would cut off in silence: strings and binary data of more than 65,535
+// bytes (1.5.4, 1.5.6).
 func encodable(p *paho.Publish) error {
+	if p.Topic == "" {
+		return notSent(p, errNoTopic)
+	}
 	check := func(limit string, length int) error {
 		if length <= math.MaxUint16 {
 			return nil

@@ -19,6 +19,9 @@ const retainIfNew = 1
 // ask sends every subscription, each in a SUBSCRIBE of its own, for each has a Subscription Identifier of its own. All go
 // out before the first answer is waited for, which paho's Subscribe cannot do. It returns where the answers will come.
 func (l *Link) ask(ctx context.Context, e *epoch) ([]chan packets.ControlPacket, error) {
+	if l.isRetiring() {
+		return nil, nil
+	}
 	if err := l.available(e.grant); err != nil {
 		return nil, err
 	}
@@ -43,6 +46,9 @@ func (l *Link) granted(ctx context.Context, e *epoch, answers []chan packets.Con
 	silent := fmt.Errorf("no answer to SUBSCRIBE within %s", l.cfg.AnswerTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.AnswerTimeout, silent)
 	defer cancel()
+	if answers == nil {
+		return l.unsubscribe(ctx, e)
+	}
 	var errs []error
 	for i, s := range l.cfg.Subscriptions {
 		select {

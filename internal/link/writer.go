@@ -79,12 +79,12 @@ func (c *conn) flush(writer bool) bool {
 			out = c.acks.TakeAcks(epoch, out)
 		}
 		out = append(out, goodbye...)
-		idle := len(out) == 0
+		idle, written := len(out) == 0, false
 		if !idle {
-			c.write(out)
+			written = c.write(out)
 		}
 		if goodbye != nil {
-			c.sayFarewell()
+			c.sayFarewell(written)
 		}
 
 		c.mu.Lock()
@@ -120,7 +120,7 @@ func (c *conn) swap() []byte {
 }
 
 // write hands whole frames to the connection itself. An error ends it.
-func (c *conn) write(frames []byte) {
+func (c *conn) write(frames []byte) bool {
 	now := time.Now()
 	// Setting a deadline costs about as much as a small write: it may be an eighth short.
 	if c.deadline.Sub(now) < c.writeTimeout*7/8 {
@@ -129,22 +129,22 @@ func (c *conn) write(frames []byte) {
 	}
 	if _, err := c.Conn.Write(frames); err != nil {
 		c.abort(fmt.Errorf("write: %w", err))
-		return
+		return false
 	}
 	c.sent.Store(int64(time.Since(c.opened)))
+	return true
 }
 
 // sayFarewell follows the DISCONNECT that Write was given.
-func (c *conn) sayFarewell() {
+func (c *conn) sayFarewell(written bool) {
 	drain := c.draining.Load()
 	c.mu.Lock()
-	first := !c.said
 	c.said = true
-	if first {
+	if written {
 		close(c.farewell)
-		if drain {
-			c.arm(c.drainTimeout)
-		}
+	}
+	if drain {
+		c.arm(c.drainTimeout)
 	}
 	c.mu.Unlock()
 	if drain {

@@ -1,4 +1,5 @@
-// Package topic knows topic names and topic filters (MQTT 5 section 4.7): which are well formed, which match, and which routes want a topic.
+// Package topic knows topic names and topic filters (MQTT 5 section 4.7): which are well formed, which match, and which
+// routes want a topic.
 package topic
 
 import (
@@ -19,7 +20,8 @@ var (
 	errPlus     = errors.New("has a '+' that is not the whole of its level")
 )
 
-// ValidateString checks a UTF-8 Encoded String (MQTT 5 section 1.5.4): at most 65,535 bytes, valid UTF-8, no U+0000. It may be empty.
+// ValidateString checks a UTF-8 Encoded String (MQTT 5 section 1.5.4): at most 65,535 bytes, valid UTF-8, no U+0000. It
+// may be empty.
 func ValidateString(s string) error {
 	switch {
 	case len(s) > math.MaxUint16:
@@ -46,8 +48,8 @@ func ValidateTopic(topic string) error {
 	return nil
 }
 
-// ValidateFilter checks a topic filter: not empty, '#' only as the whole last level, '+' only as a whole level. It knows nothing of
-// shared subscriptions: "$share/group/filter" is to it a filter like any other.
+// ValidateFilter checks a topic filter: not empty, '#' only as the whole last level, '+' only as a whole level. It
+// knows nothing of shared subscriptions: "$share/group/filter" is to it a filter like any other.
 func ValidateFilter(filter string) error {
 	if filter == "" {
 		return errEmpty
@@ -68,7 +70,8 @@ func ValidateFilter(filter string) error {
 	return nil
 }
 
-// ValidateGroup checks the ShareName of a shared subscription (MQTT 5 section 4.8.2): not empty, without '/', '+' and '#'.
+// ValidateGroup checks the ShareName of a shared subscription (MQTT 5 section 4.8.2): not empty, without '/', '+' and
+// '#'.
 func ValidateGroup(group string) error {
 	if group == "" {
 		return errEmpty
@@ -93,8 +96,8 @@ func Shared(group, filter string) string {
 	return "$share/" + group + "/" + filter
 }
 
-// Match tells whether a valid filter matches a topic (MQTT 5 section 4.7). '#' matches its parent level too, '+' an empty level, and
-// neither matches a first level that begins with '$'.
+// Match tells whether a valid filter matches a topic (MQTT 5 section 4.7). '#' matches its parent level too, '+' an
+// empty level, and neither matches a first level that begins with '$'.
 func Match(filter, topic string) bool {
 	if strings.HasPrefix(topic, "$") && (strings.HasPrefix(filter, "+") || strings.HasPrefix(filter, "#")) {
 		return false

@@ -2,8 +2,8 @@ package topic
 
 import "strings"
 
-// Trie maps topic filters to values. The zero Trie is empty and ready to use. Any number of goroutines may call Match at
-// once, as long as none calls Insert.
+// Trie maps topic filters to values. The zero Trie is empty and ready to use. Any number of goroutines may call Match
+// at once, as long as none calls Insert.
 type Trie[V any] struct{ root node[V] }
 
 type node[V any] struct {
@@ -43,8 +43,8 @@ func (t *Trie[V]) Insert(filter string, v V) {
 	n.values = append(n.values, v)
 }
 
-// Match calls yield with the values of every filter that matches topic, in no particular order. A value is yielded once for each filter that it was
-// inserted with and that matches. Match does not allocate.
+// Match calls yield with the values of every filter that matches topic, in no particular order. A value is yielded once
+// for each filter that it was inserted with and that matches. Match does not allocate.
 func (t *Trie[V]) Match(topic string, yield func(V)) {
 	t.root.match(topic, strings.HasPrefix(topic, "$"), yield)
 }

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// levels are few, so that filters and topics meet, and contain what is special: empty levels, '$' and names that begin with one another.
+// levels are few, so that filters and topics meet, and contain what is special: empty levels, '$' and names that begin
+// with one another.
 var levels = []string{"", "a", "b", "ab", "$", "$a"}
 
 func genTopic() *rapid.Generator[string] {

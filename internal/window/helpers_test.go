@@ -60,7 +60,7 @@ func publish(c content) wire.Publish {
 
 // audit checks that what the window keeps in several places agrees. Identifiers above maxID must not be in use.
 func audit(w *Window, maxID uint16) error {
-	listed, parkedNow, receivedNow, owned := map[*Entry]bool{}, 0, 0, 0
+	listed, parkedNow, settledNow, receivedNow, owned := map[*Entry]bool{}, 0, 0, 0, 0
 	for q := 1; q <= 2; q++ {
 		certain := 0
 		for _, l := range []*list{&w.live[q], &w.unseen[q]} {
@@ -88,6 +88,9 @@ func audit(w *Window, maxID uint16) error {
 				}
 				if e.state == parked {
 					parkedNow++
+				}
+				if e.state == settled && l == &w.live[1] {
+					settledNow++
 				}
 				listed[e] = true
 				owned++
@@ -119,6 +122,8 @@ func audit(w *Window, maxID uint16) error {
 		return fmt.Errorf("slots and lists differ by %d", owned)
 	case parkedNow != w.parked:
 		return fmt.Errorf("parked = %d, and there are %d", w.parked, parkedNow)
+	case settledNow != w.settled:
+		return fmt.Errorf("settled = %d, and there are %d", w.settled, settledNow)
 	case receivedNow != w.receivedNow:
 		return fmt.Errorf("receivedNow = %d, and there are %d", w.receivedNow, receivedNow)
 	}

@@ -39,6 +39,7 @@ type Server struct {
 
 // NewServer returns a server that waits for dials.
 func NewServer(tb testing.TB) *Server {
+	tb.Helper()
 	return &Server{tb: tb, dials: make(chan *Conn)}
 }
 
@@ -77,7 +78,10 @@ type Conn struct {
 }
 
 // NewConn scripts a connection that somebody else has accepted.
-func NewConn(tb testing.TB, c net.Conn) *Conn { return &Conn{Conn: c, tb: tb} }
+func NewConn(tb testing.TB, c net.Conn) *Conn {
+	tb.Helper()
+	return &Conn{Conn: c, tb: tb}
+}
 
 // Next returns the packet that comes next.
 func (c *Conn) Next() *packets.ControlPacket {
