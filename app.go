@@ -29,7 +29,7 @@ type App struct {
 
 	routes       []*route
 	routesByName map[string]*route
-	retryRoutes  map[string]*route  // by retry topic
+	retryRoutes  map[string]*route   // by retry topic
 	bySubID      map[uint32][]*route // by Subscription Identifier
 	byTopic      topic.Trie[*route]
 	batches      bool // there is a route that handles batches
@@ -110,6 +110,10 @@ func New(cfg Config, routes ...Route) (*App, error) {
 	a.flushTimer = time.AfterFunc(time.Hour, a.flushLater)
 	a.flushTimer.Stop()
 
+	for _, spec := range specs {
+		a.addRoute(spec)
+	}
+	a.connect()
 	var err error
 	if a.metrics, err = newMetrics(cfg.Metrics, cfg.Name, gauges{
 		unacked:   func() float64 { return float64(a.main.window.Unacknowledged()) },
@@ -118,10 +122,9 @@ func New(cfg Config, routes ...Route) (*App, error) {
 	}); err != nil {
 		return nil, err
 	}
-	for _, spec := range specs {
-		a.addRoute(spec)
+	for _, rt := range a.routes {
+		rt.metrics = a.metrics.route(rt.routeSpec)
 	}
-	a.connect()
 	return a, nil
 }
 
@@ -264,11 +267,12 @@ type route struct {
 	sorter  *sorter // where the key is a function of the user's
 	chain   Next
 	turn    atomic.Uint32
+	heldNow atomic.Int64 // deliveries held
 	seed    maphash.Seed
 }
 
 func (a *App) addRoute(spec *routeSpec) {
-	rt := &route{routeSpec: spec, app: a, metrics: a.metrics.route(spec), seed: maphash.MakeSeed()}
+	rt := &route{routeSpec: spec, app: a, seed: maphash.MakeSeed()}
 	for i := range spec.workers {
 		rt.lanes = append(rt.lanes, newLane(rt, i))
 	}

@@ -12,7 +12,8 @@ func (l *lane) assemble(first *Delivery) *run {
 	app := l.route.app
 	r := &run{lane: l, batch: make([]*Delivery, 1, l.route.batchSize)}
 	r.batch[0] = first
-	var linger *time.Timer
+	linger := lingering{after: l.route.linger}
+	defer linger.stop()
 	for {
 		var only func(*Delivery) bool
 		stopping := app.stopping()
@@ -33,21 +34,36 @@ func (l *lane) assemble(first *Delivery) *run {
 		if app.windowFull(r) {
 			break
 		}
-		if linger == nil {
-			linger = time.NewTimer(l.route.linger)
-			defer linger.Stop()
-		}
 		select {
 		case <-l.wake:
 			continue
 		case <-app.stop:
 			continue
-		case <-linger.C:
+		case <-linger.over():
 		}
 		break
 	}
 	l.route.metrics.batch(len(r.batch))
 	return r
+}
+
+// lingering is a timer that is made when it is first waited for: most batches are full at once.
+type lingering struct {
+	after time.Duration
+	timer *time.Timer
+}
+
+func (l *lingering) over() <-chan time.Time {
+	if l.timer == nil {
+		l.timer = time.NewTimer(l.after)
+	}
+	return l.timer.C
+}
+
+func (l *lingering) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 }
 
 // windowFull says that the server may send none of the batch's kind until something is acknowledged. QoS 0 has no window.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
-
+	"github.com/rs/zerolog"
 )
 
 // couriers publish retry copies and dead letters, and say that the original is settled once the server has confirmed that it
@@ -26,8 +26,8 @@ type couriers struct {
 	mu      sync.Mutex
 	queued  []*errand
 	blocked [2][]*errand // originals, and what follows a copy; in order
-	busy    int       // goroutines that publish
-	pending int       // errands not done
+	busy    int          // goroutines that publish
+	pending int          // errands not done
 	idle    chan struct{}
 }
 
@@ -169,7 +169,11 @@ func (c *couriers) run(e *errand) {
 	}
 	e.tries++
 	delay := courierBackoff(e.tries)
-	c.app.log.Warn().Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).Int("tries", e.tries).Dur("again_in", delay).
+	level := zerolog.WarnLevel
+	if errors.Is(err, ErrNotConnected) {
+		level = zerolog.DebugLevel // the link says so
+	}
+	c.app.log.WithLevel(level).Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).Int("tries", e.tries).Dur("again_in", delay).
 		Msg("a copy was not stored by the server; its original is held and the publish is tried again")
 	c.app.later.after(delay, e, func() { c.requeue(e) })
 }
@@ -255,4 +259,3 @@ func (e *errand) packet() *paho.Publish {
 		return e.d.retryPacket(e.copyID, e.d.attempt, e.due, e.cause)
 	}
 }
-

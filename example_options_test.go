@@ -59,13 +59,16 @@ func ExampleKeyFunc() {
 
 // A policy tells the faults apart by their errors.
 func ExampleOnDecodeFailure() {
-	_ = settle.OnDecodeFailure(func(err error) settle.Outcome {
+	policy := func(err error) settle.Outcome {
 		var failure *settle.DecodeError
 		if errors.As(err, &failure) && failure.Delivery.Retained() {
 			return settle.Drop("an old retained message")
 		}
 		return settle.Reject(err)
-	})
+	}
+	_ = settle.OnDecodeFailure(policy)
+	fmt.Println(policy(&settle.DecodeError{Type: "Usage"}).Kind())
+	// Output: reject
 }
 
 // Constant waits exactly; Exponential draws each wait from ±20 % around a doubling one.

@@ -35,9 +35,9 @@ import (
 var Module fx.Option = fxOption{
 	name: "settle.Module",
 	Option: fx.Module("settle",
-		fx.Provide(func() *latePublisher { return new(latePublisher) }, fx.Private),
-		fx.Provide(func(p *latePublisher) Publisher { return p }, newFxApp),
-		fx.Invoke(func(*App) {}),
+		fx.Provide(newLatePublisher, fx.Private),
+		fx.Provide(asPublisher, newFxApp),
+		fx.Invoke(requireApp),
 	),
 }
 
@@ -105,6 +105,11 @@ func constructorName(constructor any) string {
 
 // latePublisher publishes over an app that is made after it.
 type latePublisher struct{ app atomic.Pointer[App] }
+
+// These are functions with names because fx logs them.
+func newLatePublisher() *latePublisher       { return new(latePublisher) }
+func asPublisher(p *latePublisher) Publisher { return p }
+func requireApp(*App)                        {}
 
 // Publish implements [Publisher].
 func (p *latePublisher) Publish(ctx context.Context, topic string, value any, options ...MessageOption) error {

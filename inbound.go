@@ -21,7 +21,7 @@ import (
 type inbound struct {
 	app    *App
 	name   string // "main" or "retry", for logs and errors
-	index  int // which of a queue's staged chains is this one's
+	index  int    // which of a queue's staged chains is this one's
 	window *window.Window
 	link   *link.Link
 	log    zerolog.Logger
@@ -109,15 +109,25 @@ func (in *inbound) Publish(f wire.Frame) error {
 	var what window.Arrival
 	what, in.due = in.window.Arrive(&a.Entry, in.due[:0])
 	switch what {
-	case window.Adopted, window.Repeated, window.Answered:
+	case window.Fresh:
+	default: // it is not handled, or not now
 		in.memory.give(a.size())
 		in.app.metrics.arrival(what)
 	}
-	for i, e := range in.due {
-		in.due[i] = nil
-		in.deliver(e.Owner.(*arrival)) //nolint:forcetypeassert // newArrival sets it
-	}
+	in.deliverDue(&a.Entry)
 	return nil
+}
+
+// deliverDue passes on what is to be handled now. But for fresh, it was parked until now, and did not count as held.
+func (in *inbound) deliverDue(fresh *window.Entry) {
+	for i, e := range in.due {
+		a := e.Owner.(*arrival) //nolint:forcetypeassert // newArrival sets it
+		if e != fresh {
+			in.memory.used.Add(a.size())
+		}
+		in.due[i] = nil
+		in.deliver(a)
+	}
 }
 
 // receiveMaximumExceeded is the DISCONNECT reason code for a server that sends too much (4.9).
@@ -152,9 +162,7 @@ func (in *inbound) releaseParked(epoch uint64) {
 		return
 	}
 	in.due = in.window.ReleaseParked(epoch, in.due[:0])
-	for _, e := range in.due {
-		in.deliver(e.Owner.(*arrival)) //nolint:forcetypeassert // newArrival sets it
-	}
+	in.deliverDue(nil)
 	in.flushStaged()
 }
 

@@ -5,15 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 )
 
 // buildChain puts the route's middleware around decoding and handler; the first given is the outermost.
 func (rt *route) buildChain(outer []Middleware) {
 	rt.chain = rt.handle
-	for _, list := range [][]Middleware{rt.middleware, outer} {
-		for i := len(list) - 1; i >= 0; i-- {
-			rt.chain = list[i](rt.chain)
+	for _, layer := range slices.Backward(slices.Concat(outer, rt.middleware)) {
+		rt.chain = rt.counted(layer(rt.chain))
+	}
+}
+
+// counted makes what a middleware returns one outcome for each delivery, so that those around it see as many.
+func (rt *route) counted(next Next) Next {
+	return func(ctx context.Context) Outcomes {
+		outcomes := next(ctx)
+		if r := runFrom(ctx); r != nil {
+			return rt.checked(outcomes, r.size())
 		}
+		return outcomes
 	}
 }
 

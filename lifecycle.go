@@ -90,8 +90,8 @@ func (in *inbound) facts() string {
 
 // oldest is the age of the delivery that has waited longest for its acknowledgement.
 func (in *inbound) oldest() time.Duration {
-	at, any := in.window.OldestAt()
-	if !any {
+	at, waits := in.window.OldestAt()
+	if !waits {
 		return 0
 	}
 	return in.app.now() - time.Duration(at)
@@ -146,7 +146,7 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	close(a.intake)
 	_ = a.sorters.wait(ctx) // what they have not sorted by then is left
 	for _, d := range a.holds.set.close() {
-		d.route.metrics.held(-1)
+		d.route.holding(-1)
 		if mustRun(d) {
 			d.route.enqueue(d)
 		} else {

@@ -51,13 +51,12 @@ type outCopy struct {
 
 // waitingCopy is a copy that has arrived and is not settled.
 type waitingCopy struct {
-	id      string
-	a       *arrival
-	d       *Delivery
-	due     time.Time
-	state   copyState
-	overdue bool       // it became due while it hopped
-	twins   []*arrival // the same copy, arrived after it was started
+	id    string
+	a     *arrival
+	d     *Delivery
+	due   time.Time
+	state copyState
+	twins []*arrival // the same copy, arrived after it was started
 }
 
 type copyState uint8
@@ -337,9 +336,8 @@ func (rs *returns) schedule(w *waitingCopy) {
 func (rs *returns) start(w *waitingCopy) {
 	rs.mu.Lock()
 	if w.state == copyHopping {
-		w.overdue = true // it is published again just now, and comes back due at once
 		rs.mu.Unlock()
-		return
+		return // it is being published again, and comes back due at once
 	}
 	w.state = copyStarted
 	rs.idle--
@@ -373,14 +371,15 @@ func (rs *returns) sessionLost() {
 	defer rs.mu.Unlock()
 	rs.loose = nil
 	for _, c := range rs.out {
-		if c.confirmed {
-			c.confirmed = false
-			rs.lapse.cancel(c.errand.copyID)
-			again := *c.errand
-			again.confirmed = func() {}
-			c.errand = &again
-			rs.app.spawn(func() { rs.app.couriers.accept(&again) })
+		if !c.confirmed {
+			continue
 		}
+		c.confirmed = false
+		rs.lapse.cancel(c.errand.copyID)
+		again := *c.errand
+		again.confirmed = func() {}
+		c.errand = &again
+		rs.app.spawn(func() { rs.app.couriers.accept(&again) })
 	}
 	for _, w := range rs.waiting {
 		if w.state == copyWaiting {
@@ -391,7 +390,7 @@ func (rs *returns) sessionLost() {
 
 // hop publishes a copy once more, at the end of its topic, and gives up its place. rs.mu is held.
 func (rs *returns) hop(w *waitingCopy) {
-	w.state, w.overdue = copyHopping, false
+	w.state = copyHopping
 	rs.idle--
 	rs.changed = time.Now()
 	d := w.d

@@ -3,7 +3,6 @@ package settle
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -88,7 +87,7 @@ func (rt *route) retryLater(d *Delivery, o Outcome) (due bool) {
 	if !given {
 		delay = rt.delay(d.attempt)
 	}
-	if rt.retryTo == "" {
+	if rt.retryTo == "" || d.arrival.Frame.Oversize > 0 { // there is no payload here to copy
 		app.holds.hold(d, delay)
 		return false
 	}
@@ -127,35 +126,3 @@ func reason(cause error) string {
 
 // maxReason is the longest reason that is logged or sent along, in bytes.
 const maxReason = 512
-
-// holds are the deliveries that are kept unacknowledged on purpose, in memory, to be run again.
-//
-//	held → (due) → waiting in its lane
-//	held → (the app stops) → left to the session, or run now where nobody else has the message
-//	kept: left to the session
-type holds struct {
-	app *App
-	set timerSet[*Delivery]
-}
-
-func (h *holds) hold(d *Delivery, delay time.Duration) {
-	rt := d.route
-	next := d.again(d.attempt + 1)
-	rt.metrics.held(1)
-	if d.arrival.QoS == 0 {
-		h.app.warnQoS0Hold(rt)
-	}
-	h.set.after(delay, next, func() {
-		rt.metrics.held(-1)
-		rt.enqueue(next)
-	})
-}
-
-// keep holds a delivery for good: the app is stopping.
-func (h *holds) keep(d *Delivery) {
-	d.route.metrics.held(1)
-	if mustRun(d) {
-		h.app.log.Warn().Str("route", d.route.name).Str("message_id", d.MessageID()).
-			Msg("the app stopped before this message could be handled, and the server does not have it: it is lost")
-	}
-}

@@ -12,12 +12,13 @@ type timerSet[K comparable] struct {
 	closed bool
 }
 
-// after calls f on a goroutine of its own when d is over, unless the set is closed or key cancelled before.
-func (s *timerSet[K]) after(d time.Duration, key K, f func()) {
+// after calls f on a goroutine of its own when d is over, unless key is cancelled before, or the set closed. It reports
+// whether the set takes it: a closed one does not.
+func (s *timerSet[K]) after(d time.Duration, key K, f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return
+		return false
 	}
 	if s.timers == nil {
 		s.timers = make(map[K]*time.Timer)
@@ -27,6 +28,7 @@ func (s *timerSet[K]) after(d time.Duration, key K, f func()) {
 			f()
 		}
 	})
+	return true
 }
 
 // cancel reports whether key was waiting.

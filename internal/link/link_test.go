@@ -303,57 +303,6 @@ func bubble() (int, string) {
 	return strings.Count(stacks, "synctest bubble"), stacks
 }
 
-func TestA7HalfOpenIsNoticed(t *testing.T) {
-	in(t, func(t *testing.T) {
-		h := start(t, nil)
-		defer h.stop()
-		c := h.up(false)
-		// An idle connection is kept alive.
-		for range 5 {
-			last := time.Now()
-			linktest.Expect[*packets.Pingreq](c)
-			if idle := time.Since(last); idle > 30*time.Second {
-				t.Errorf("nothing was sent for %s", idle)
-			}
-			c.Send(&packets.Pingresp{})
-		}
-		// Then the server falls silent: its end takes bytes, and nothing comes.
-		last := time.Now()
-		linktest.Expect[*packets.Pingreq](c)
-		c.ExpectEOF()
-		if after := time.Since(last); after > 45*time.Second {
-			t.Errorf("noticed after %s", after)
-		}
-		synctest.Wait()
-		if h.Up() || !errors.Is(h.Status().LastError, errHalfOpen) {
-			t.Errorf("status is %+v", h.Status())
-		}
-		h.up(true)
-	})
-}
-
-// The server's keep-alive holds (3.2.2.3.14); one that wants none is watched at our own.
-func TestServerKeepAlive(t *testing.T) {
-	for server, want := range map[uint16]time.Duration{4: 3 * time.Second, 0: 22500 * time.Millisecond} {
-		in(t, func(t *testing.T) {
-			h := start(t, nil)
-			defer h.stop()
-			c := h.server.Accept()
-			linktest.Expect[*packets.Connect](c)
-			c.Send(&packets.Connack{Properties: &packets.Properties{ServerKeepAlive: &server}})
-			c.Grant(1)
-			began := time.Now()
-			linktest.Expect[*packets.Pingreq](c)
-			if waited := time.Since(began); waited != want {
-				t.Errorf("PINGREQ after %s at a server's keep-alive of %d s", waited, server)
-			}
-			if g, _ := h.Grant(); g.KeepAlive != server {
-				t.Errorf("granted %+v", g)
-			}
-		})
-	}
-}
-
 func TestG8ADialThatHangsHasADeadline(t *testing.T) {
 	in(t, func(t *testing.T) {
 		release := make(chan struct{})

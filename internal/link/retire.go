@@ -14,18 +14,18 @@ func (l *Link) Unsubscribe(ctx context.Context) error {
 	l.mu.Lock()
 	l.retiring = true
 	l.mu.Unlock()
+	var last *epoch
 	for {
-		e, err := l.connected(ctx, nil)
+		e, err := l.connected(ctx, last)
 		if err != nil {
 			return err
 		}
 		err = l.unsubscribe(ctx, e)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || !e.conn.isClosed() {
 			return err
 		}
-		if _, err := l.connected(ctx, e); err != nil { // the next connection unsubscribes by itself, too
-			return err
-		}
+		// The connection was lost meanwhile. The next one unsubscribes by itself, but what it was told is known here alone.
+		last = e
 	}
 }
 

@@ -51,6 +51,7 @@ func drawScenario(draw chance, m mode) *scenario {
 		handleAgain:    m.again,
 		liveExpiry:     m.liveExpiry,
 		liveCONNACK:    !m.unread,
+		calm:           draw(1, 5),
 	}
 	s.serverMaximum = s.receiveMaximum
 	if m.overrun {
@@ -103,7 +104,7 @@ func TestModel(t *testing.T) {
 				}
 			})
 			seed := rand.Uint64()
-			runs := 40_000
+			runs := 4_000
 			if testing.Short() || raceEnabled {
 				runs = 300
 			}
@@ -141,7 +142,7 @@ func runModel(draw chance, m mode, seen *tally) error {
 		}
 	}
 	var can []step
-	for range draw(0, 300) {
+	for range draw(50, 300) {
 		can = w.possible(can[:0])
 		total := 0
 		for _, s := range can {
@@ -194,7 +195,11 @@ func (w *world) weight(s step) int {
 	if s.kind == stepCut && w.restored && w.liveCONNACK && w.connection == dialled {
 		return 0
 	}
-	return weights[s.kind]
+	switch s.kind {
+	case stepCut, stepLose, stepSnapshot, stepRestore, stepKill, stepExpire, stepRepeat, stepWait:
+		return weights[s.kind]
+	}
+	return w.calm * weights[s.kind]
 }
 
 func (w *world) step(s step) error {

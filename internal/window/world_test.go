@@ -18,6 +18,7 @@ type scenario struct {
 	lowestFree     bool // identifiers: the lowest that is free, else incrementing
 	lanes          int
 	handleAgain    bool // Config.HandleAgain, and a server that resends in any order
+	calm           int  // how much likelier the rest is than what goes wrong
 	keepQueue      bool // a lost session loses what was in flight, but not what was queued
 	liveExpiry     bool // the server drops expired messages in flight on a live connection, and reuses identifiers
 	liveCONNACK    bool // CONNACK arrives at least, after the server's state was restored
@@ -185,7 +186,7 @@ func (w *world) allocate() uint16 {
 }
 
 func (w *world) canSend() bool {
-	return w.connection != down && len(w.server.queue) > 0 && len(w.server.inflight) < w.serverMaximum &&
+	return w.connection != down && w.server.subscribed && len(w.server.queue) > 0 && len(w.server.inflight) < w.serverMaximum &&
 		len(w.server.inflight) < int(w.identifiers)
 }
 
@@ -286,7 +287,9 @@ func (w *world) read(p packet) {
 			}
 		}
 		w.seen.epochs++
-		w.toServer = append(w.toServer, packet{kind: subscribe})
+		if w.budget[stepLose] != 0 || !w.server.subscribed {
+			w.toServer = append(w.toServer, packet{kind: subscribe})
+		}
 	case wire.PUBREL:
 		w.forgetExpected(p.id)
 		w.win.Pubrel(p.id)
