@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/settlemq/settle/internal/bridge"
 	"github.com/settlemq/settle/internal/topic"
 )
 
@@ -35,6 +36,7 @@ type App struct {
 	batches      bool // there is a route that handles batches
 	ownPublish   bool // a main subscription has No Local: what the program publishes goes out over the second connection
 
+	observer bridge.Observer // testkit's; nil in production
 	metrics  *metrics
 	main     *inbound
 	retry    *inbound // nil where no route has a retry topic
@@ -261,14 +263,15 @@ func (a *App) inbounds() []*inbound {
 // route is a route of an app at work.
 type route struct {
 	*routeSpec
-	app     *App
-	metrics *routeMetrics
-	lanes   []*lane
-	sorter  *sorter // where the key is a function of the user's
-	chain   Next
-	turn    atomic.Uint32
-	heldNow atomic.Int64 // deliveries held
-	seed    maphash.Seed
+	app       *App
+	metrics   *routeMetrics
+	lanes     []*lane
+	sorter    *sorter // where the key is a function of the user's
+	chain     Next
+	turn      atomic.Uint32
+	heldNow   atomic.Int64 // deliveries held
+	unsettled atomic.Int64 // deliveries that the route has and has not settled, those held included
+	seed      maphash.Seed
 }
 
 func (a *App) addRoute(spec *routeSpec) {
@@ -343,6 +346,12 @@ func (a *App) enqueue(q *queue, c chain) {
 		d.done()
 		d = next
 	}
+}
+
+// handling adds to the deliveries that the route has; n may be negative.
+func (rt *route) handling(n int) {
+	rt.unsettled.Add(int64(n))
+	rt.metrics.inflight(n)
 }
 
 // wakeBatches has lanes that assemble a batch see whether more can come.

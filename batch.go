@@ -43,7 +43,13 @@ func (l *lane) assemble(first *Delivery) *run {
 		}
 		break
 	}
+	for _, d := range r.batch {
+		d.lane = l.index
+	}
 	l.route.metrics.batch(len(r.batch))
+	if o := app.observer; o != nil {
+		o.Batch(r.batch)
+	}
 	return r
 }
 

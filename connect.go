@@ -17,6 +17,7 @@ import (
 
 // connect makes the links and what stands behind them; nothing is dialled yet.
 func (a *App) connect() {
+	a.byTopic = topic.Trie[*route]{}
 	main := a.mainSubscriptions()
 	a.main = a.newInbound("main", a.config.ReceiveMaximum)
 	a.main.deliver = a.main.accept

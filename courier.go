@@ -145,6 +145,7 @@ func (c *couriers) run(e *errand) {
 	if err == nil || c.app.returns.arrivedAlready(e) {
 		c.app.returns.published(e)
 		rt.metrics.copied(e.kind, nil)
+		e.observe()
 		e.confirmed()
 		c.done()
 		return

@@ -37,6 +37,7 @@ type Delivery struct {
 	arrival *arrival
 	route   *route
 	attempt int
+	lane    int // the lane that took it
 	settled atomic.Bool
 	run     run
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -36,7 +37,7 @@ type field struct {
 	mu      sync.Mutex
 	peers   []*peer
 	stopped bool
-	noDial  error // what dialling fails with; nil: it works
+	noDial  func(host string) error
 	dials   int
 }
 
@@ -51,6 +52,7 @@ func prepare(t *testing.T, change func(*settle.Config), routes ...settle.Route) 
 	t.Helper()
 	f := &field{
 		t: t, log: &lockedBuffer{}, metrics: prometheus.NewRegistry(),
+		noDial:   func(string) error { return nil },
 		arrivals: map[bool]chan *peer{false: make(chan *peer, 2000), true: make(chan *peer, 2000)},
 	}
 	cfg := settle.Config{
@@ -108,9 +110,9 @@ func (f *field) ready() {
 func (f *field) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 	f.mu.Lock()
 	f.dials++
-	err := f.noDial
+	refuse := f.noDial
 	f.mu.Unlock()
-	if err != nil {
+	if err := refuse(server.Host); err != nil {
 		return nil, err
 	}
 	client, end := linktest.Pipe()
@@ -126,9 +128,13 @@ func (f *field) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 
 // refuseDials lets dialling fail from now on; nil lets it work again.
 func (f *field) refuseDials(err error) {
+	f.refuse(func(string) error { return err })
+}
+
+func (f *field) refuse(dials func(host string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.noDial = err
+	f.noDial = dials
 }
 
 func (f *field) dialled() int {
@@ -183,6 +189,7 @@ func (f *field) end() {
 	}
 	if f.t.Failed() {
 		f.t.Logf("log:\n%s", f.log)
+		time.Sleep(20 * time.Hour) // until handlers that wait for the test give up
 	}
 }
 
@@ -580,6 +587,17 @@ func (c *calls) expect(t *testing.T, want ...string) {
 	}
 }
 
+// expectAll is expect where lanes run at once.
+func (c *calls) expectAll(t *testing.T, want ...string) {
+	t.Helper()
+	got := c.list()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("handled %q, want %q", got, want)
+	}
+}
+
 // ack is a handler that notes its payload and acknowledges.
 func (c *calls) ack(_ context.Context, b []byte) settle.Outcome {
 	c.note(string(b))
@@ -589,7 +607,12 @@ func (c *calls) ack(_ context.Context, b []byte) settle.Outcome {
 // wait is a handler that notes its payload and waits for its outcome, whatever its context says.
 func (c *calls) wait(_ context.Context, b []byte) settle.Outcome {
 	c.note(string(b))
-	return <-c.gate
+	select {
+	case o := <-c.gate:
+		return o
+	case <-time.After(10 * time.Hour): // the test has failed, and its bubble must come to an end
+		return settle.Drop("")
+	}
 }
 
 // polite is wait, but for the end of its context.
@@ -605,8 +628,19 @@ func (c *calls) polite(ctx context.Context, b []byte) settle.Outcome {
 
 // release lets one waiting handler return.
 func (c *calls) release(o settle.Outcome) {
-	c.gate <- o
+	select {
+	case c.gate <- o:
+	case <-time.After(time.Second):
+		panic("no handler waits to be released")
+	}
 	synctest.Wait()
 }
 
 var errFails = errors.New("it fails")
+
+// goroutines is how many there are in the bubble.
+func goroutines() int {
+	synctest.Wait()
+	b := make([]byte, 4<<20)
+	return strings.Count(string(b[:runtime.Stack(b, true)]), "synctest bubble")
+}

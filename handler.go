@@ -19,6 +19,9 @@ func Handle[T any](filter string, handler func(context.Context, T) Outcome, opti
 	if raw, ok := any(handler).(func(context.Context, []byte) Outcome); ok {
 		// Bytes need no decoding, and no variable that would have to be allocated for a decoder to fill.
 		spec.one = func(ctx context.Context, r *run) (Outcome, error) {
+			if o := r.app().observer; o != nil {
+				o.Decoded(r.one, r.one.Payload())
+			}
 			r.begin()
 			return raw(ctx, r.one.Payload()), nil
 		}
@@ -29,6 +32,9 @@ func Handle[T any](filter string, handler func(context.Context, T) Outcome, opti
 		var value T
 		if err := decode(&r.app().codecs, r.route().routeSpec, r.one, &value); err != nil {
 			return Outcome{}, err
+		}
+		if o := r.app().observer; o != nil {
+			o.Decoded(r.one, value)
 		}
 		r.begin()
 		return handler(ctx, value), nil
@@ -53,6 +59,9 @@ func HandleBatch[T any](filter string, handler func(context.Context, []T) Outcom
 			var value T
 			if faults[i] = decode(&r.app().codecs, r.route().routeSpec, d, &value); faults[i] != nil {
 				continue
+			}
+			if o := r.app().observer; o != nil {
+				o.Decoded(d, value)
 			}
 			values = append(values, value)
 			view.deliveries = append(view.deliveries, d)

@@ -219,6 +219,7 @@ func (in *inbound) TakeAcks(epoch uint64, dst []byte) []byte {
 	dst = in.window.TakeAcks(epoch, dst)
 	if len(dst) > before {
 		in.acknowledged.Store(int64(in.app.now()))
+		in.app.changed()
 		in.app.metrics.acks(dst[before:])
 	}
 	return dst

@@ -62,7 +62,7 @@ func (in *inbound) dispatch(a *arrival, attempt int, routes ...*route) {
 		}
 		d.init(a, rt, attempt)
 		rt.metrics.delivered(QoS(a.QoS), a.Dup)
-		rt.metrics.inflight(1)
+		rt.handling(1)
 		in.stage(rt.queueFor(d), d)
 	}
 }

@@ -34,16 +34,25 @@ var _ Publisher = (*App)(nil)
 //   - [ErrNotConnected]: it was never sent;
 //   - [ErrUnconfirmed]: it was perhaps sent, and to send it again may double it.
 func (a *App) Publish(ctx context.Context, topic string, value any, options ...MessageOption) error {
+	p, _, err := packetOf(&a.codecs, topic, value, options)
+	if err != nil {
+		return err
+	}
+	answer, err := a.outbound().Publish(ctx, p)
+	return publishError(topic, answer, err)
+}
+
+// packetOf is the PUBLISH that a message is sent as; the number is a test's, see testDelivery.
+func packetOf(c *codecs, topic string, value any, options []MessageOption) (*paho.Publish, int, error) {
 	m, err := newMessage(topic, options)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
-	payload, contentType, err := m.encode(&a.codecs, value)
+	payload, contentType, err := m.encode(c, value)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
-	answer, err := a.outbound().Publish(ctx, m.packet(payload, contentType))
-	return publishError(topic, answer, err)
+	return m.packet(payload, contentType), m.attempt, nil
 }
 
 // packet is the PUBLISH that m is sent as.
@@ -123,10 +132,14 @@ func Reply(ctx context.Context, value any, options ...MessageOption) error {
 }
 
 func publisherFrom(ctx context.Context) Publisher {
-	if r := runFrom(ctx); r != nil {
+	switch r := runFrom(ctx); {
+	case r == nil:
+		return nil
+	case r.lane == nil:
+		return r.publisher // a test's
+	default:
 		return r.app()
 	}
-	return nil
 }
 
 // newID is 128 random bits, in hexadecimal.

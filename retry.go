@@ -281,7 +281,7 @@ func (rs *returns) orphan(a *arrival, h *copyHeaders) {
 	d.init(a, rt, h.attempt)
 	d.settled.Store(true)
 	a.left.Store(1)
-	rt.metrics.inflight(1)
+	rt.handling(1)
 	rs.app.couriers.deadLetter(d, errOrphan)
 }
 
@@ -290,7 +290,7 @@ func (rs *returns) copyCame(a *arrival, rt *route, h *copyHeaders) {
 	d := &a.first
 	d.init(a, rt, h.attempt+1)
 	a.left.Store(1)
-	rt.metrics.inflight(1)
+	rt.handling(1)
 
 	rs.mu.Lock()
 	due := time.Now().Add(h.wait())
@@ -322,7 +322,7 @@ func (rs *returns) copyCame(a *arrival, rt *route, h *copyHeaders) {
 	}
 	rs.mu.Unlock()
 	if earlier != nil {
-		rt.metrics.inflight(-1)
+		rt.handling(-1)
 		earlier.in.finish(earlier)
 	}
 }
@@ -359,7 +359,7 @@ func (rs *returns) finished(a *arrival) {
 	rs.finishedSince++
 	rs.mu.Unlock()
 	for _, twin := range w.twins {
-		w.d.route.metrics.inflight(-1)
+		w.d.route.handling(-1)
 		twin.in.finish(twin)
 	}
 }
@@ -408,7 +408,7 @@ func (rs *returns) hopped(w *waitingCopy, d *Delivery) {
 	rs.due.cancel(w)
 	rs.mu.Unlock()
 	d.route.metrics.waiting(-1)
-	d.route.metrics.inflight(-1)
+	d.route.handling(-1)
 	if d.arrival.in.finish(d.arrival) {
 		rs.app.flushAcks()
 	}

@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -27,11 +28,12 @@ func (d *Delivery) settle(o Outcome) (due bool) {
 		o = Retry(errZeroOutcome)
 	}
 	rt.settled(d, o)
-	switch o.kind {
-	case KindReject:
+	if o.kind == KindRetry {
+		return rt.retry(d, o)
+	}
+	rt.app.observed(d, o, time.Time{})
+	if o.kind == KindReject {
 		return rt.reject(d, o.cause)
-	case KindRetry:
-		return rt.retryLater(d, o)
 	}
 	return d.done()
 }
@@ -68,14 +70,16 @@ func (rt *route) reject(d *Delivery, cause error) (due bool) {
 	return false
 }
 
-func (rt *route) retryLater(d *Delivery, o Outcome) (due bool) {
+func (rt *route) retry(d *Delivery, o Outcome) (due bool) {
 	app := rt.app
 	if app.stopping() && errors.Is(o.cause, ErrStopping) || errors.Is(o.cause, context.Canceled) && app.handlers.Err() != nil {
 		// The message did not fail, the app stops: no attempt is spent, and nothing is sent.
+		app.observed(d, o, time.Time{})
 		app.holds.keep(d)
 		return false
 	}
 	if rt.exhausted(d.attempt) {
+		app.observed(d, o, time.Time{})
 		if rt.deadLetterTo == "" { // DropExhausted
 			app.log.Warn().Str("route", rt.name).Int("attempts", d.attempt).Str("message_id", d.MessageID()).
 				Msg("dropped: its attempts are used up")
@@ -87,6 +91,7 @@ func (rt *route) retryLater(d *Delivery, o Outcome) (due bool) {
 	if !given {
 		delay = rt.delay(d.attempt)
 	}
+	app.observed(d, o, time.Now().Add(delay))
 	if rt.retryTo == "" || d.arrival.Frame.Oversize > 0 { // there is no payload here to copy
 		app.holds.hold(d, delay)
 		return false
@@ -98,7 +103,7 @@ func (rt *route) retryLater(d *Delivery, o Outcome) (due bool) {
 // done says that a route has settled its delivery. When all routes of an arrival have, it is acknowledged.
 func (d *Delivery) done() (due bool) {
 	a := d.arrival
-	d.route.metrics.inflight(-1)
+	d.route.handling(-1)
 	if a.left.Add(-1) > 0 || a.in == nil {
 		return false
 	}

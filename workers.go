@@ -84,7 +84,7 @@ func (l *lane) next() *run {
 			if l.route.batch {
 				return l.assemble(d)
 			}
-			d.run.lane, d.run.one = l, d
+			d.run.lane, d.run.one, d.lane = l, d, l.index
 			return &d.run
 		}
 		if stopping {

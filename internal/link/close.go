@@ -81,3 +81,11 @@ func (l *Link) Reconnect(reason error) {
 	l.move(Draining)
 	c.part(wire.AppendDisconnect(nil, 0), reason, c.drainTimeout)
 }
+
+// Drop drops the present connection, if there is one, without a DISCONNECT, as a network does; the link dials again. It is
+// for tests.
+func (l *Link) Drop(cause error) {
+	if c := l.current.Load(); c != nil {
+		c.abort(cause)
+	}
+}

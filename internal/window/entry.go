@@ -26,6 +26,7 @@ type Entry struct {
 
 	digest     uint64 // of the frame; known once settled
 	state      state
+	acked      bool // its acknowledgement was handed out
 	prev, next *Entry
 }
 

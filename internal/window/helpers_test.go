@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// brief says that there is no time for everything. The race detector makes an exploration ten times slower.
+func brief() bool { return testing.Short() || raceEnabled }
+
 // content is all that a frame shows of a message: two messages of one content cannot be told apart.
 type content struct {
 	id      uint16

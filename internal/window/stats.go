@@ -1,5 +1,7 @@
 package window
 
+import "math"
+
 func (w *Window) unacknowledged() int { return w.live[1].len + w.live[2].len + w.receivedNow }
 
 // Unacknowledged is the number of deliveries of this connection that the server has no final acknowledgement of:
@@ -59,22 +61,23 @@ func (w *Window) Due() bool {
 	return len(w.pubcomps) > 0
 }
 
-// OldestAt is the At of the delivery that has waited longest for its acknowledgement, and whether there is one.
+// OldestAt is the At of the delivery that has waited longest for its acknowledgement, and whether there is one. It
+// looks at all of them: one that was adopted may stand behind younger ones.
 func (w *Window) OldestAt() (int64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var oldest *Entry
+	oldest := int64(math.MaxInt64)
 	for q := 1; q <= 2; q++ {
-		for _, e := range [2]*Entry{w.live[q].head, w.unseen[q].head} {
-			if e != nil && (oldest == nil || e.At < oldest.At) {
-				oldest = e
+		for _, l := range [2]*list{&w.live[q], &w.unseen[q]} {
+			for e := l.head; e != nil; e = e.next {
+				oldest = min(oldest, e.At)
 			}
 		}
 	}
-	if oldest == nil {
+	if oldest == math.MaxInt64 {
 		return 0, false
 	}
-	return oldest.At, true
+	return oldest, true
 }
 
 // Holds says that the server keeps e until it is acknowledged, as far as can be told from here.
@@ -104,4 +107,11 @@ func (w *Window) Heads(n int) []*Entry {
 		heads = append(heads, e)
 	}
 	return heads
+}
+
+// Acknowledged says that e's acknowledgement was handed to the connection.
+func (w *Window) Acknowledged(e *Entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return e.acked
 }

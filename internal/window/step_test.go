@@ -59,7 +59,7 @@ func (w *world) possible(to []step) []step {
 		add(stepHold, i, len(l) > 1)
 	}
 	add(stepTake, 0, w.connection == up && w.win.Due())
-	add(stepCut, 0, alive)
+	add(stepCut, 0, alive && !(w.restored && w.liveCONNACK && w.connection == dialled))
 	add(stepConnect, 0, !alive)
 	add(stepLose, 0, !alive && w.server.exists)
 	add(stepSnapshot, 0, w.server.exists)

@@ -25,6 +25,7 @@ type Window struct {
 	pages [65536 / pageSize]*page
 
 	epoch  uint64
+	before uint64 // the epoch before
 	online bool
 	// trusted says, by QoS, that what was known before may be adopted; the first PUBLISH has to prove it.
 	trusted [3]bool
@@ -72,7 +73,7 @@ func (w *Window) Begin(epoch uint64, known bool) {
 		w.pages = [65536 / pageSize]*page{}
 	}
 	w.receivedNow, w.settled = 0, 0
-	w.epoch, w.online = epoch, true
+	w.before, w.epoch, w.online = w.epoch, epoch, true
 }
 
 // End says that the connection is gone: no acknowledgement is handed out until the next Begin.
@@ -170,9 +171,9 @@ func (w *Window) Arrive(e *Entry, due []*Entry) (Arrival, []*Entry) {
 	q := e.QoS
 	s := w.slot(e.PacketID)
 	arrival := w.recognise(e, s)
-	if !w.proved[q] && w.testifies(e, arrival) {
+	if w.testifies(e, arrival) && (!w.proved[q] || arrival == Adopted) {
 		w.proved[q] = true
-		if !w.proves(e, s, arrival) {
+		if !w.proves(s, arrival) {
 			// Not the session that we knew: nothing in it may be taken for what we have.
 			w.trusted[q] = false
 			if w.certain[q] > 0 {
@@ -254,11 +255,11 @@ func (w *Window) recognise(e *Entry, s *slot) Arrival {
 			// The server had sent it again before our PUBACK reached it. A second PUBACK might find another
 			// message under the identifier; without one, the worst is a slot that is lost until the connection is.
 			return Repeated
-		case w.trusted[q] && !w.config.HandleAgain && s.epoch+1 == w.epoch:
+		case w.trusted[q] && !w.config.HandleAgain && s.epoch == w.before:
 			return Parked
 		}
 	case received:
-		if e.QoS == 2 && s.digest == wire.Digest(e.Frame.Bytes) && (here || w.trusted[q] && s.epoch+1 == w.epoch) {
+		if e.QoS == 2 && s.digest == wire.Digest(e.Frame.Bytes) && (here || w.trusted[q] && s.epoch == w.before) {
 			return Answered
 		}
 	}
@@ -271,14 +272,15 @@ func (w *Window) testifies(e *Entry, arrival Arrival) bool {
 	return arrival != Repeated && !(e.HasExpiry && e.Dup) && !w.config.HandleAgain
 }
 
-// proves says whether the first PUBLISH of its QoS on a connection fits the session that we knew: it has to
-// be the oldest that was not acknowledged, or one that was.
-func (w *Window) proves(e *Entry, s *slot, arrival Arrival) bool {
+// proves says whether an arrival fits the session that we knew. The first PUBLISH of its QoS on a connection has
+// to be the oldest that was not acknowledged, or one that was; and none that was not acknowledged is left out by a
+// server that sends again in the order in which it sent.
+func (w *Window) proves(s *slot, arrival Arrival) bool {
 	switch arrival {
 	case Parked, Answered:
 		return true
 	case Adopted:
-		for old := w.unseen[e.QoS].head; old != nil; old = old.next {
+		for old := w.unseen[s.entry.QoS].head; old != nil; old = old.next {
 			if !old.HasExpiry {
 				return old == s.entry
 			}
@@ -363,7 +365,7 @@ func (w *Window) TakeAcks(epoch uint64, dst []byte) []byte {
 // acknowledge makes e a memory of what was acknowledged.
 func (w *Window) acknowledge(e *Entry, as memory) {
 	w.live[e.QoS].remove(e)
-	e.state = gone
+	e.state, e.acked = gone, true
 	*w.slot(e.PacketID) = slot{memory: as, digest: e.digest, epoch: w.epoch}
 	if as == received {
 		w.receivedNow++
@@ -381,8 +383,12 @@ func (w *Window) Pubrel(id uint16) {
 	defer w.mu.Unlock()
 	s := w.slot(id)
 	code := byte(packetIdentifierNotFound)
-	if s.memory == received {
+	switch s.memory {
+	case received:
 		code = 0
+	case entered:
+		// No PUBREC was sent for what we have under the identifier: this is not the session that we knew.
+		w.trusted = [3]bool{}
 	}
 	w.erase(s)
 	w.pubcomps = wire.AppendPubcomp(w.pubcomps, id, code)

@@ -1,0 +1,141 @@
+package settle
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/settlemq/settle/internal/bridge"
+	"github.com/settlemq/settle/internal/wire"
+)
+
+// What package testkit needs to know of an App and its deliveries, and users do not.
+func init() { //nolint:gochecknoinits // the one place where two packages meet that cannot import each other
+	bridge.Settle = bridge.Hooks{
+		Observe:  func(app any, o bridge.Observer) { app.(*App).observer = o },
+		Redirect: func(app any, dial dialFunc, servers []*url.URL) { app.(*App).redirect(dial, servers) },
+		State:    func(app any) bridge.State { return app.(*App).state() },
+		Routes: func(app any) map[string]string {
+			filters := make(map[string]string)
+			for _, rt := range app.(*App).routes {
+				filters[rt.name] = rt.filter
+			}
+			return filters
+		},
+		ClientIDs: func(app any) []string {
+			ids := []string{app.(*App).config.ClientID}
+			if app.(*App).retry != nil {
+				ids = append(ids, ids[0]+retrySuffix)
+			}
+			return ids
+		},
+		Drop: func(app any, cause error) {
+			for _, in := range app.(*App).inbounds() {
+				in.link.Drop(cause)
+			}
+		},
+		Acknowledged: func(delivery any) bool {
+			a := delivery.(*Delivery).arrival
+			return a.QoS > 0 && a.in.window.Acknowledged(&a.Entry)
+		},
+		Message:  testMessage,
+		Delivery: testDelivery,
+		Attempt:  func(n int) any { return messageOptionFunc(func(m *message) { m.attempt = n }) },
+		Context: func(ctx context.Context, publisher, deliveries any) context.Context {
+			r := &run{batch: deliveries.([]*Delivery)}
+			r.publisher, _ = publisher.(Publisher)
+			return context.WithValue(ctx, runKey{}, r)
+		},
+	}
+}
+
+type dialFunc = func(context.Context, *url.URL) (net.Conn, error)
+
+// redirect has an app that has not been started connect elsewhere. No servers: those that are configured.
+func (a *App) redirect(dial dialFunc, servers []*url.URL) {
+	a.config.Dial = dial
+	if servers != nil {
+		a.config.Servers = nil
+		for _, u := range servers {
+			a.config.Servers = append(a.config.Servers, u.String())
+		}
+	}
+	a.connect()
+}
+
+func (a *App) observed(d *Delivery, o Outcome, due time.Time) {
+	if a.observer != nil {
+		a.observer.Settled(d, o, d.lane, due)
+	}
+}
+
+func (a *App) changed() {
+	if a.observer != nil {
+		a.observer.Changed()
+	}
+}
+
+// observe tells of a copy or a dead letter that was stored.
+func (e *errand) observe() {
+	if o := e.d.route.app.observer; o != nil && e.kind != errandHop {
+		to := e.d.route.retryTo
+		if e.kind == errandDead {
+			to = e.d.route.deadLetterTo
+		}
+		o.Sent(e.d, to)
+	}
+}
+
+func (a *App) state() bridge.State {
+	s := bridge.State{Ready: a.Ready() == nil, Held: a.holds.set.len(), Unconfirmed: a.couriers.unconfirmed()}
+	for _, in := range a.inbounds() {
+		s.Unacknowledged += in.window.Unacknowledged()
+	}
+	for _, rt := range a.routes {
+		s.Unsettled += int(rt.unsettled.Load())
+	}
+	a.returns.mu.Lock()
+	defer a.returns.mu.Unlock()
+	s.Waiting, s.OnTheirWay = a.returns.idle, len(a.returns.out)
+	return s
+}
+
+// testMessage is a message as App.Publish would send it.
+func testMessage(app any, topic string, value, options any) (any, error) {
+	codecs := newCodecs([]Codec{JSON()})
+	if app != nil {
+		codecs = app.(*App).codecs
+	}
+	p, _, err := packetOf(&codecs, topic, value, options.([]MessageOption))
+	return p, err
+}
+
+// testDelivery is a delivery that no server sent.
+func testDelivery(topic string, value, options any) (any, error) {
+	codecs := newCodecs([]Codec{JSON()})
+	p, attempt, err := packetOf(&codecs, topic, value, options.([]MessageOption))
+	if err != nil {
+		return nil, err
+	}
+	packet := p.Packet()
+	if packet.QoS > 0 {
+		packet.PacketID = 1
+	}
+	var b bytes.Buffer
+	if _, err := packet.WriteTo(&b); err != nil {
+		return nil, fmt.Errorf("settle: encode a delivery: %w", err)
+	}
+	frame, err := wire.NewScanner(&b, wire.Limits{}).Next()
+	if err != nil {
+		return nil, fmt.Errorf("settle: read a delivery: %w", err)
+	}
+	a := new(arrival)
+	if err := wire.ParsePublish(frame, &a.Publish); err != nil {
+		return nil, fmt.Errorf("settle: parse a delivery: %w", err)
+	}
+	a.first.init(a, nil, max(attempt, 1))
+	return &a.first, nil
+}
