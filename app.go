@@ -336,16 +336,15 @@ func (rt *route) enqueue(d *Delivery) {
 
 // enqueue puts deliveries into a queue and wakes its lane.
 func (a *App) enqueue(q *queue, c chain) {
-	dropped := q.append(c, &a.qos0)
-	q.signal()
-	for d := dropped; d != nil; {
-		next := d.nextQoS0
-		d.nextQoS0 = nil
-		d.settled.Store(true)
-		d.route.metrics.dropped(1)
-		d.done()
+	for d := c.head; d != nil; {
+		next := d.next
+		if d.arrival.QoS == 0 {
+			a.wait0(d, q)
+		}
 		d = next
 	}
+	q.append(c)
+	q.signal()
 }
 
 // handling adds to the deliveries that the route has; n may be negative.

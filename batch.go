@@ -21,7 +21,7 @@ func (l *lane) assemble(first *Delivery) *run {
 			only = mustRun
 		}
 		for len(r.batch) < l.route.batchSize {
-			d := l.pop(&app.qos0, only)
+			d := l.take(only)
 			if d == nil {
 				break
 			}

@@ -62,7 +62,7 @@ type Config struct {
 	MaxPayload int
 
 	// UnsettledBytes bounds the bytes of QoS 1 and 2 deliveries of earlier connections that are still being handled:
-	// while they occupy more, the next dial waits. At least MaxPayload. Defaults to 256 MiB, or to MaxPayload where
+	// while they occupy more, the next dial waits, for up to 30 s. At least MaxPayload. Defaults to 256 MiB, or to MaxPayload where
 	// that is more.
 	UnsettledBytes int
 

@@ -40,6 +40,7 @@ func (a *App) connect() {
 	a.both[1] = a.retry
 	cfg = a.linkConfig(a.retry, a.config.ClientID+retrySuffix, a.retrySubscriptions())
 	cfg.CleanStart = a.config.CleanStart
+	cfg.Unsubscribe = a.config.RetireFilters // an earlier release's retry topic may be among them
 	cfg.OnUp = a.returns.up
 	cfg.OnDown = func(err error, again time.Duration) { a.returns.down(); a.retry.down(err, again) }
 	a.retry.link = link.New(cfg)

@@ -36,6 +36,7 @@ type copyHeaders struct {
 	route, owner      string
 	retained          bool
 	marker            string
+	reason            string
 }
 
 // parseCopyHeaders reads our headers. Where neither a copy nor a marker is named, it returns nil: an ordinary message.
@@ -70,6 +71,8 @@ func parseCopyHeaders(a *arrival) *copyHeaders {
 			h.owner = value
 		case headerRetained:
 			h.retained = value == "1"
+		case headerReason:
+			h.reason = value
 		case headerMarker:
 			h.marker = value
 		}
@@ -83,8 +86,12 @@ func parseCopyHeaders(a *arrival) *copyHeaders {
 // isForeignCopy says that a message on the main connection is the retry copy of somebody else's route, who published it to
 // a topic inside our filter: it is not a message for us.
 func isForeignCopy(a *arrival) bool {
-	_, copied := a.UserProperty(headerCopyID)
-	return copied
+	if _, copied := a.UserProperty(headerCopyID); !copied {
+		return false
+	}
+	// A copy is never on the topic that its message was first published to; one that somebody has put back there is a message.
+	original, known := a.UserProperty(headerTopic)
+	return known && original != a.Publish.Topic
 }
 
 // wait is how long a copy that arrived now has to wait.

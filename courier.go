@@ -23,12 +23,13 @@ import (
 type couriers struct {
 	app *App
 
-	mu      sync.Mutex
-	queued  []*errand
-	blocked [2][]*errand // originals, and what follows a copy; in order
-	busy    int          // goroutines that publish
-	pending int          // errands not done
-	idle    chan struct{}
+	mu        sync.Mutex
+	queued    []*errand
+	blocked   [2][]*errand // originals, and what follows a copy; in order
+	busy      int          // goroutines that publish
+	pending   int          // errands not done
+	abandoned int          // errands given up because the app stops
+	idle      chan struct{}
 }
 
 // maxCouriers is how many publishes are under way at once. A server's Receive Maximum, which the link keeps to, is often 20.
@@ -70,7 +71,7 @@ func (c *couriers) deadLetter(d *Delivery, cause error) {
 }
 
 func (c *couriers) hop(d *Delivery, copyID string, due time.Time, confirmed func()) {
-	c.accept(&errand{kind: errandHop, d: d, copyID: copyID, due: due, confirmed: confirmed})
+	c.accept(&errand{kind: errandHop, d: d, cause: d.arrival.copied.reason, copyID: copyID, due: due, confirmed: confirmed})
 }
 
 // original settles the delivery that an errand is about.
@@ -83,6 +84,10 @@ func (c *couriers) original(d *Delivery) func() {
 }
 
 func (c *couriers) accept(e *errand) {
+	if e.d.arrival.QoS == 0 && !c.app.qos0.reserve(e.d) {
+		c.lose(e, errNoRoom)
+		return
+	}
 	c.mu.Lock()
 	c.pending++
 	if e.kind == errandDead {
@@ -147,7 +152,7 @@ func (c *couriers) run(e *errand) {
 		rt.metrics.copied(e.kind, nil)
 		e.observe()
 		e.confirmed()
-		c.done()
+		c.done(e)
 		return
 	}
 	rt.metrics.copied(e.kind, err)
@@ -161,11 +166,11 @@ func (c *couriers) run(e *errand) {
 		e.kind, e.stub = errandDead, true
 		e.cause = "too large for the server's Maximum Packet Size: " + e.cause
 	case e.d.arrival.QoS == 0 && e.kind != errandHop:
-		c.app.log.Error().Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).
-			Msg("a message at QoS 0 could not be published again: it is lost")
-		c.app.returns.cancel(e)
-		e.confirmed()
-		c.done()
+		c.lose(e, err)
+		c.done(e)
+		return
+	}
+	if c.abandons(e) {
 		return
 	}
 	e.tries++
@@ -176,7 +181,55 @@ func (c *couriers) run(e *errand) {
 	}
 	c.app.log.WithLevel(level).Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).Int("tries", e.tries).Dur("again_in", delay).
 		Msg("a copy was not stored by the server; its original is held and the publish is tried again")
-	c.app.later.after(delay, e, func() { c.requeue(e) })
+	if !c.app.later.after(delay, e, func() { c.requeue(e) }) {
+		c.done(e)
+	}
+}
+
+// lose gives up the copy or the dead letter of a message at QoS 0, which nobody else has.
+func (c *couriers) lose(e *errand, err error) {
+	rt := e.d.route
+	c.app.log.Error().Err(err).Str("route", rt.name).Str("message_id", e.d.MessageID()).
+		Msg("a message at QoS 0 could not be published again: it is lost")
+	rt.metrics.lost(e.kind)
+	c.app.returns.cancel(e)
+	e.confirmed()
+}
+
+var errNoRoom = errors.New("QoS0Queue or QoS0Bytes has no room for it while it would be published")
+
+// abandons says that an errand is given up because the app stops. The server has the original, and sends it again.
+func (c *couriers) abandons(e *errand) bool {
+	if !c.app.stopping() || mustRun(e.d) {
+		return false
+	}
+	c.mu.Lock()
+	c.abandoned++
+	c.mu.Unlock()
+	c.app.returns.cancel(e)
+	c.done(e)
+	return true
+}
+
+// stop gives up the errands that wait, for the backlog, for a connection or for another try, and whose originals the server has.
+func (c *couriers) stop() {
+	c.mu.Lock()
+	var waiting []*errand
+	for class := range c.blocked {
+		waiting = append(waiting, c.blocked[class]...)
+		c.blocked[class] = nil
+	}
+	c.mu.Unlock()
+	for _, key := range c.app.later.keys() {
+		if e, ok := key.(*errand); ok && c.app.later.cancel(e) {
+			waiting = append(waiting, e)
+		}
+	}
+	for _, e := range waiting {
+		if !c.abandons(e) {
+			c.requeue(e)
+		}
+	}
 }
 
 // requeue gives an errand its next try. It comes before those that have had none.
@@ -192,7 +245,10 @@ func (c *couriers) requeue(e *errand) {
 	c.pump()
 }
 
-func (c *couriers) done() {
+func (c *couriers) done(e *errand) {
+	if e.d.arrival.QoS == 0 {
+		c.app.qos0.release(e.d)
+	}
 	c.mu.Lock()
 	c.pending--
 	idle := c.pending == 0
@@ -241,7 +297,11 @@ func (c *couriers) publish(e *errand) error {
 	ctx, cancel := context.WithTimeout(c.app.running, confirmTime)
 	defer cancel()
 	p := e.packet()
-	answer, err := c.app.main.link.Publish(ctx, p)
+	over := c.app.main.link
+	if e.kind == errandDead {
+		over = c.app.outbound() // a route of ours may consume them
+	}
+	answer, err := over.Publish(ctx, p)
 	if err == nil && answer.Code == noMatchingSubscribers {
 		return fmt.Errorf("the topic %q has no subscribers: the server has not stored the message", clip(p.Topic))
 	}

@@ -41,9 +41,14 @@ type Delivery struct {
 	settled atomic.Bool
 	run     run
 
-	// Its place in its lane's queue.
+	// Its place in a queue, which guards these.
 	prev, next *Delivery
-	nextQoS0   *Delivery
+	queued     bool
+
+	// At QoS 0, its place among those that wait, which qos0Bound guards.
+	prev0, next0 *Delivery
+	waits0       bool
+	queue        *queue // where it waits; nil: it is held
 }
 
 func (d *Delivery) init(a *arrival, r *route, attempt int) {

@@ -432,3 +432,32 @@ func TestG7_RetriesKeepToTheServersReceiveMaximum(t *testing.T) {
 		f.expectValue("settle_window_unacked", 0)
 	})
 }
+
+func TestC3_AFloodOnOneRouteDoesNotStarveAnother(t *testing.T) {
+	in(t, func(t *testing.T) {
+		slow, fast := newCalls(), newCalls()
+		f, main := up(t, func(c *settle.Config) { c.QoS0Queue = 50 },
+			settle.Handle("slow", slow.wait, settle.AtMostOnce, settle.Timeout(0)),
+			settle.Handle("fast", fast.ack, settle.AtMostOnce))
+		for i := range 60 {
+			main.send(publish("slow", 0, 0, strconv.Itoa(i)))
+		}
+		for i := range 5 {
+			main.send(publish("fast", 0, 0, strconv.Itoa(i)))
+		}
+		fast.expect(t, "0", "1", "2", "3", "4")
+		f.expectValue(`settle_qos0_dropped_total{route="fast"}`, 0)
+		slow.release(settle.Ack())
+		if got := slow.list(); !slices.Equal(got[:1], []string{"0"}) || len(got) != 2 {
+			t.Errorf("handled %q", got)
+		}
+		for len(slow.list()) < 1+50-5 { // what is left of the slow route's
+			before := len(slow.list())
+			slow.release(settle.Ack())
+			if len(slow.list()) == before {
+				break
+			}
+		}
+		slow.release(settle.Ack())
+	})
+}

@@ -24,13 +24,16 @@ const sayFullEvery = 10 * time.Second
 func (h *holds) hold(d *Delivery, delay time.Duration) {
 	rt := d.route
 	next := d.again(d.attempt + 1)
+	rt.holding(1)
 	if d.arrival.QoS == 0 {
 		h.app.warnQoS0Hold(rt)
+		h.app.wait0(next, nil)
 	}
-	rt.holding(1)
 	if !h.set.after(delay, next, func() {
 		rt.holding(-1)
-		rt.enqueue(next)
+		if next.arrival.QoS > 0 || h.app.qos0.leave(next) {
+			rt.enqueue(next)
+		}
 	}) {
 		rt.holding(-1)
 		h.keep(d)

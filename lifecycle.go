@@ -147,9 +147,11 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	_ = a.sorters.wait(ctx) // what they have not sorted by then is left
 	for _, d := range a.holds.set.close() {
 		d.route.holding(-1)
-		if mustRun(d) {
+		switch {
+		case d.arrival.QoS == 0 && !a.qos0.leave(d):
+		case mustRun(d):
 			d.route.enqueue(d)
-		} else {
+		default:
 			drain.Held++
 		}
 	}
@@ -160,6 +162,7 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	if err != nil {
 		drain.Running, drain.Waiting = a.workers.count(), a.waiting()
 	}
+	a.couriers.stop()
 	if e := a.couriers.wait(ctx); e != nil {
 		drain.Unconfirmed, err = a.couriers.unconfirmed(), errors.Join(err, e)
 	}

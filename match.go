@@ -20,6 +20,9 @@ func (in *inbound) accept(a *arrival) {
 	}
 	if isForeignCopy(a) {
 		app.metrics.noRoute()
+		if app.noRoute.first(a.Publish.Topic) {
+			app.log.Info().Str("topic", clip(a.Publish.Topic)).Msg("another service's retry copies come through a filter of ours; they are acknowledged and not handled")
+		}
 		app.drop(a)
 		return
 	}

@@ -122,7 +122,7 @@ type message struct {
 	user          []userProperty
 	encoding      string
 	encodingSet   bool
-	attempt       int // of a delivery that a test makes
+	attempt       int          // of a delivery that a test makes
 	wrong         messageFault // the first thing that MQTT does not allow, "" if all is well
 }
 

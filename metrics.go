@@ -55,11 +55,12 @@ const (
 	copyRefused                        // a reason code of 0x80 or more, or beyond the server's limits
 	copyUnconfirmed                    // no answer came
 	copyNotConnected                   // it was not sent
+	copyLost                           // any of these, of a message at QoS 0: it is not tried again
 	copyResults
 )
 
 func (r copyResult) String() string {
-	return [copyResults]string{"confirmed", "moved", "not_stored", "refused", "unconfirmed", "not_connected"}[r]
+	return [copyResults]string{"confirmed", "moved", "not_stored", "refused", "unconfirmed", "not_connected", "lost"}[r]
 }
 
 func copyResultOf(kind errandKind, err error) copyResult {
@@ -372,6 +373,20 @@ func (r *routeMetrics) copied(kind errandKind, err error) {
 		counters = &r.deadLetters
 	}
 	if c := counters[copyResultOf(kind, err)]; c != nil {
+		c.Inc()
+	}
+}
+
+// lost counts a copy or a dead letter of a message at QoS 0 that was given up.
+func (r *routeMetrics) lost(kind errandKind) {
+	if r == nil {
+		return
+	}
+	counters := &r.copies
+	if kind == errandDead {
+		counters = &r.deadLetters
+	}
+	if c := counters[copyLost]; c != nil {
 		c.Inc()
 	}
 }

@@ -22,7 +22,7 @@ func Name(name string) RouteOption {
 }
 
 // KeyFunc returns the key of a delivery: [Workers] sends the deliveries of one key to one lane, in their order. It runs
-// on the dispatcher, one call after the other, and holds up every route while it runs, so it must be quick. Deliveries
+// on a goroutine of the route, one call after the other, and holds up that route while it runs, so it must be quick. Deliveries
 // with the key "" take turns among the lanes. A KeyFunc that panics makes its delivery a Retry.
 type KeyFunc func(*Delivery) string
 

@@ -242,14 +242,23 @@ func (rs *returns) deliver(a *arrival) {
 	case h.marker != "":
 		rs.markerCame(a.Publish.Topic, h)
 		app.drop(a)
-	case rt == nil:
-		rs.orphan(a, h)
-	case rt.group == "" && h.owner != app.config.ClientID:
+	case h.owner != app.config.ClientID && !rs.shared(rt, h):
 		app.metrics.noRoute() // another replica's, which has it too
 		app.drop(a)
+	case rt == nil:
+		rs.orphan(a, h)
 	default:
 		rs.copyCame(a, rt, h)
 	}
+}
+
+// shared says that a copy which somebody else published may be for us: it is a group's. Of one for a topic that is no
+// route's now, the route that it names tells.
+func (rs *returns) shared(rt *route, h *copyHeaders) bool {
+	if rt == nil {
+		rt = rs.app.routesByName[h.route]
+	}
+	return rt == nil || rt.group != ""
 }
 
 func (rs *returns) markerCame(topic string, h *copyHeaders) {
@@ -304,6 +313,7 @@ func (rs *returns) copyCame(a *arrival, rt *route, h *copyHeaders) {
 		rs.waiting[h.copyID] = w
 		rs.idle++
 		rt.metrics.waiting(1)
+		rt.metrics.delivered(QoS(a.QoS), a.Dup)
 		rs.schedule(w)
 		rs.mu.Unlock()
 		return

@@ -27,6 +27,12 @@ func (d *Delivery) settle(o Outcome) (due bool) {
 		rt.app.log.Error().Str("route", rt.name).Msg("a handler returned the zero Outcome, which says nothing; the delivery is retried")
 		o = Retry(errZeroOutcome)
 	}
+	if o.kind == KindRetry && rt.exhausted(d.attempt) && rt.deadLetterTo == "" {
+		// DropExhausted: its attempts are used up.
+		o = Outcome{kind: KindDrop, cause: o.cause}
+		rt.app.log.Warn().Str("route", rt.name).Int("attempts", d.attempt).Str("message_id", d.MessageID()).
+			Msg("dropped: its attempts are used up")
+	}
 	rt.settled(d, o)
 	if o.kind == KindRetry {
 		return rt.retry(d, o)
@@ -80,11 +86,6 @@ func (rt *route) retry(d *Delivery, o Outcome) (due bool) {
 	}
 	if rt.exhausted(d.attempt) {
 		app.observed(d, o, time.Time{})
-		if rt.deadLetterTo == "" { // DropExhausted
-			app.log.Warn().Str("route", rt.name).Int("attempts", d.attempt).Str("message_id", d.MessageID()).
-				Msg("dropped: its attempts are used up")
-			return d.done()
-		}
 		return rt.reject(d, o.cause)
 	}
 	delay, given := o.Delay()

@@ -1,6 +1,8 @@
 package settle
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -43,6 +45,13 @@ func (s *timerSet[K]) cancel(key K) bool {
 	return waiting
 }
 
+// keys are what waits.
+func (s *timerSet[K]) keys() []K {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.timers))
+}
+
 func (s *timerSet[K]) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,10 +63,9 @@ func (s *timerSet[K]) close() []K {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	waiting := make([]K, 0, len(s.timers))
-	for key, t := range s.timers {
+	waiting := slices.Collect(maps.Keys(s.timers))
+	for _, t := range s.timers {
 		t.Stop()
-		waiting = append(waiting, key)
 	}
 	clear(s.timers)
 	return waiting

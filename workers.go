@@ -80,7 +80,7 @@ func (l *lane) next() *run {
 		if stopping {
 			only = mustRun
 		}
-		if d := l.pop(&app.qos0, only); d != nil {
+		if d := l.take(only); d != nil {
 			if l.route.batch {
 				return l.assemble(d)
 			}
@@ -272,7 +272,7 @@ func (s *sorter) work() {
 		if over {
 			only = mustRun
 		}
-		if d := s.pop(&app.qos0, only); d != nil {
+		if d := s.take(only); d != nil {
 			s.sort(d)
 			continue
 		}
@@ -301,15 +301,24 @@ func (s *sorter) sort(d *Delivery) {
 	}()
 	key := s.route.key(d)
 	returned = true
-	s.route.laneFor(key).take(d)
-}
-
-// take puts one delivery into the lane's queue.
-func (l *lane) take(d *Delivery) {
 	var c chain
 	c.push(d)
-	l.route.app.enqueue(l.queue, c)
+	s.route.app.enqueue(s.route.laneFor(key).queue, c)
 }
+
+// take takes the next delivery out of the queue, or returns nil.
+func (rt *route) take(q *queue, only func(*Delivery) bool) *Delivery {
+	for {
+		d := q.pop(only)
+		if d == nil || d.arrival.QoS > 0 || rt.app.qos0.leave(d) {
+			return d
+		}
+		// It was dropped while it was taken out.
+	}
+}
+
+func (l *lane) take(only func(*Delivery) bool) *Delivery   { return l.route.take(l.queue, only) }
+func (s *sorter) take(only func(*Delivery) bool) *Delivery { return s.route.take(s.queue, only) }
 
 // checked makes outcomes one for each of n deliveries, and says so if they were not.
 func (rt *route) checked(outcomes Outcomes, n int) Outcomes {

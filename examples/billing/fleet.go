@@ -31,7 +31,7 @@ type Fleet struct {
 
 // Report is what a meter knows about a report that it has sent.
 type Report struct {
-	Wh        int64
+	Wh        int64 // 0 of a malformed one
 	Malformed bool
 	Confirmed bool // the server has it
 }
@@ -100,15 +100,15 @@ func (f *Fleet) sample(ctx context.Context, s Sample) {
 // report sends a usage report until the server says that it has it, each time under the same message id.
 func (f *Fleet) report(ctx context.Context, meter string, n int, wh int64) {
 	id := fmt.Sprintf("%s-%s-%d", f.run, meter, n)
-	r := &Report{Wh: wh, Malformed: rand.IntN(malformedOneIn) == 0}
+	r := &Report{Wh: wh}
+	var value any = Usage{Meter: meter, KWh: float64(wh) / 1000}
+	if rand.IntN(malformedOneIn) == 0 {
+		r = &Report{Malformed: true}
+		value = malformed(meter)
+	}
 	f.mu.Lock()
 	f.reports[id] = r
 	f.mu.Unlock()
-
-	var value any = Usage{Meter: meter, KWh: float64(wh) / 1000}
-	if r.Malformed {
-		value = malformed(meter)
-	}
 	// The end of the run is no reason not to wait for the answer to this one.
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()

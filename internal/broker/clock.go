@@ -50,7 +50,7 @@ func (b *Broker) ring(a *alarm) {
 	if _, armed := b.clock.alarms[a]; !armed || a.at.After(b.now()) {
 		return // disarmed, or the clock was held, and whoever lets it go winds the alarm again
 	}
-	delete(b.clock.alarms, a)
+	b.disarm(a) // a second timer too, should the clock have been held and let go while this one waited for the lock
 	a.do()
 }
 

@@ -81,6 +81,7 @@ type wire struct {
 	index    int
 	in, out  splitter
 	clientID string // known once CONNECT is written
+	reads    int    // calls of Read; for on alone
 
 	ghost chan struct{} // closed when the network was taken away
 	awake chan struct{} // closed when the app may notice
@@ -185,6 +186,7 @@ func (c *wire) Read(p []byte) (int, error) {
 		<-c.awake
 		return 0, io.EOF
 	}
+	c.reads++
 	c.in.split(p[:n], func(f frame) {
 		if c.all.on != nil {
 			c.all.on(c, false, f)

@@ -59,13 +59,13 @@ func drawScenario(draw chance, m mode) *scenario {
 	}
 	s.identifiers = uint16(s.serverMaximum + draw(0, 3))
 	both, texts := draw.yes(), draw(1, 2)
-	n := draw(1, 24)
+	n, expiring := draw(1, 24), draw(0, 2)
 	for i := range n {
 		next := message{id: i, qos: 1, text: byte(draw(1, texts)), key: draw(0, 3)}
 		if both && draw.yes() {
 			next.qos = 2
 		}
-		next.expires = m.expiry && draw(0, 2) == 0
+		next.expires = m.expiry && draw(0, 2) <= expiring
 		s.messages = append(s.messages, next)
 	}
 	for i := range s.budget {

@@ -116,6 +116,11 @@ var transitions = []struct {
 		l.settle("b", due)
 		l.acks("R1")
 	}},
+	{"Arrive, another message over a parked one", func(l *ledger) {
+		l.parked()
+		l.arrive("c", q1(1, 'c'), Fresh, "a'", "c") // it may have been new: it is handled
+		l.is("a'", "gone")
+	}},
 	{"parked to settled: an unseen one is adopted", func(l *ledger) {
 		l.parked()
 		l.arrive("b'", resent(q1(2, 'a')), Adopted)
@@ -240,6 +245,8 @@ var transitions = []struct {
 		l.acks("R2")
 		l.begin(false)
 		l.is("a", "gone")
+		l.w.Pubrel(2)
+		l.acks("C2!")
 		l.fresh("a'", resent(q1(1, 'a')))
 		l.fresh("b'", resent(q2(2, 'a')))
 	}},

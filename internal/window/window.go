@@ -244,7 +244,7 @@ func (w *Window) recognise(e *Entry, s *slot) Arrival {
 			return Fresh
 		case here:
 			return Repeated
-		case w.trusted[q] && !w.config.HandleAgain:
+		case w.trusted[q]:
 			return Adopted
 		}
 	case acknowledged:
@@ -255,7 +255,7 @@ func (w *Window) recognise(e *Entry, s *slot) Arrival {
 			// The server had sent it again before our PUBACK reached it. A second PUBACK might find another
 			// message under the identifier; without one, the worst is a slot that is lost until the connection is.
 			return Repeated
-		case w.trusted[q] && !w.config.HandleAgain && s.epoch == w.before:
+		case w.trusted[q] && s.epoch == w.before:
 			return Parked
 		}
 	case received:
