@@ -18,7 +18,7 @@ func (l *lane) assemble(first *Delivery) *run {
 		var only func(*Delivery) bool
 		stopping := app.stopping()
 		if stopping {
-			only = mustRun
+			only = runsAtStop
 		}
 		for len(r.batch) < l.route.batchSize {
 			d := l.take(only)

@@ -18,6 +18,7 @@ type arrival struct {
 	left   atomic.Int32
 	minted atomic.Pointer[string] // the message id, where the publisher gave none
 	copied *copyHeaders           // what our headers say, if it is a retry copy of ours
+	blocks atomic.Bool            // the app stops, and what is settled behind it cannot be acknowledged without it
 	first  Delivery               // of the first route, and for most messages the only one
 }
 

@@ -30,18 +30,28 @@
 //
 // # What can be lost, and what can come twice
 //
-// At QoS 1 and 2, with a session (the default), a message is lost only where the server loses it. A message is handled
-// twice when a process was killed, or a connection cut, between its settlement and its acknowledgement; a publisher's
-// [MessageID] lets a handler notice. At QoS 0, what a crash, a cut or a full queue meets is gone. A route without a
-// dead-letter topic drops what its handler rejects, and is named in a warning at start.
+// At QoS 1 and 2, with a session (the default), a message is lost where the server loses it, and where the program says so: by
+// [Drop], by [Reject] or undecodable bytes without a dead-letter topic, which is named in a warning at start. A message is handled twice
+// when a process was killed, or a connection cut, between its settlement and its acknowledgement; a publisher's
+// [MessageID] lets a handler notice. At QoS 0, what a crash, a cut or a full queue meets is gone. All kinds are in
+// docs/guarantees.md of the repository, each with the test that holds it.
 //
 // # Order
 //
 // A route handles one delivery at a time, in the order of arrival, unless [Workers] says otherwise; with a key function
 // the deliveries of a key stay in order. A retried delivery is overtaken by those behind it.
 //
+// # Publishing
+//
+// Handlers publish through their context, by [Publish] and [Reply]; programs through the [App], or a [Publisher]. A publish
+// returns when the server has answered, and its error tells apart what was never sent ([ErrNotConnected]), what perhaps was
+// ([ErrUnconfirmed]), what the server refused (*[ServerError]) and what cannot be encoded (*[EncodeError]).
+//
 // # Life
 //
 // [New] checks, [App.Start] begins to dial, [App.WaitReady] waits for the subscriptions, [App.Stop] drains; [App.Run] is
-// all of it. With fx, [Module] and [ProvideRoute] do the same.
+// all of it. With fx, [Module] and [ProvideRoute] do the same. [App.Live] and [App.Ready] answer probes, Config.Metrics and Config.Logger say
+// what happens. A client id that will not come back leaves by [App.Retire].
+//
+// Package middleware has logging, rate limits and a circuit breaker to put around handlers.
 package settle

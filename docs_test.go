@@ -15,7 +15,8 @@ func TestDocumentedDefaults(t *testing.T) {
 	documented := tableOf(t, "docs/operations.md", "## Settings")
 	cfg := reflect.ValueOf(Config{}.withDefaults())
 	for i := range cfg.NumField() {
-		name, want := cfg.Type().Field(i).Name, ""
+		name := cfg.Type().Field(i).Name
+		var want string
 		switch v := cfg.Field(i).Interface().(type) {
 		case time.Duration:
 			want = strings.NewReplacer("1h0m0s", "1 h", "10s", "10 s", "30s", "30 s").Replace(v.String())
@@ -69,7 +70,7 @@ func tableOf(t *testing.T, path, heading string) map[string]string {
 
 func section(t *testing.T, path, heading string) string {
 	t.Helper()
-	text, err := os.ReadFile(path) //nolint:gosec // a file of this repository
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -271,13 +271,14 @@ type peer struct {
 
 	sending sync.Mutex // one packet after the other
 
-	mu        sync.Mutex
-	came      []string
-	all       []string // came, never cleared
-	publishes []*packets.Publish
-	pings     int
-	ended     bool
-	hooks     hooks
+	mu            sync.Mutex
+	came          []string
+	all           []string // came, never cleared
+	publishes     []*packets.Publish
+	pings         int
+	ended         bool
+	sessionExpiry *uint32 // of DISCONNECT
+	hooks         hooks
 }
 
 // hooks are what a test has the server do otherwise.
@@ -383,6 +384,9 @@ func (p *peer) take(cp *packets.ControlPacket) {
 	case *packets.Pubcomp:
 		p.note("PUBCOMP %d%s", c.PacketID, coded(c.ReasonCode))
 	case *packets.Disconnect:
+		p.mu.Lock()
+		p.sessionExpiry = c.Properties.SessionExpiryInterval
+		p.mu.Unlock()
 		p.note("DISCONNECT%s", coded(c.ReasonCode))
 	default:
 		p.note("%s", cp.PacketType())
@@ -443,6 +447,7 @@ func (p *peer) send(out ...linktest.Packet) {
 	p.f.t.Helper()
 	p.sending.Lock()
 	p.SendRaw(linktest.Bytes(out...))
+	_ = p.SetWriteDeadline(time.Time{}) // SendRaw's is for that write
 	p.sending.Unlock()
 	synctest.Wait()
 }
@@ -540,10 +545,10 @@ func user(p *packets.Publish, name string) string {
 	return ""
 }
 
-// circle has the server bring every retry copy back over the second connection at once.
-func circle(main, second *peer, topics ...string) {
+// circle has the server bring every retry copy back over the second connection at once, under the identifiers after last.
+func circle(main, second *peer, last uint16, topics ...string) {
 	var mu sync.Mutex
-	id := uint16(0)
+	id := last
 	main.set(func(h *hooks) {
 		h.publish = func(c *packets.Publish) (byte, bool) {
 			if slices.Contains(topics, c.Topic) {
@@ -644,3 +649,15 @@ func goroutines() int {
 	b := make([]byte, 4<<20)
 	return strings.Count(string(b[:runtime.Stack(b, true)]), "synctest bubble")
 }
+
+// raw is a packet that the packets package cannot encode.
+type raw []byte
+
+// WriteTo implements linktest.Packet.
+func (r raw) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(r)
+	return int64(n), err
+}
+
+// goexit keeps the linter from saying that what follows it is dead.
+func goexit() { runtime.Goexit() }

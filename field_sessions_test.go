@@ -544,3 +544,20 @@ func TestH4_NoGoroutineIsLeftByReconnects(t *testing.T) {
 		f.mu.Unlock()
 	})
 }
+
+func TestWhatNoRouteWantsIsAcknowledgedAlsoWhenItWasParked(t *testing.T) {
+	in(t, func(t *testing.T) {
+		c := newCalls()
+		f, main := up(t, nil, settle.Handle("a", c.wait, settle.Timeout(0)))
+		stray := publish("b", 1, 1, "stray")
+		main.send(stray, publish("a", 1, 2, "x"))
+		main.expect("PUBACK 1")
+		main.cut()
+		main = f.main(true)
+		main.send(again(stray))
+		main.expect()
+		pass(5 * time.Second)
+		main.expect("PUBACK 1")
+		c.release(settle.Ack())
+	})
+}

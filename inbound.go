@@ -164,6 +164,9 @@ func (in *inbound) releaseParked(epoch uint64) {
 	in.due = in.window.ReleaseParked(epoch, in.due[:0])
 	in.deliverDue(nil)
 	in.flushStaged()
+	if in.window.Due() { // what no route wants, or a copy that took another's place
+		in.link.WakeWriter()
+	}
 }
 
 // End says that the connection is gone.

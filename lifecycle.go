@@ -14,7 +14,7 @@ func (a *App) WaitReady(ctx context.Context) error {
 	fresh := a.phase == phaseNew
 	a.mu.Unlock()
 	if fresh {
-		return fmt.Errorf("%w: the app has not been started", ErrNotConnected)
+		return errNotStarted
 	}
 	for _, in := range a.inbounds() {
 		if err := in.link.WaitUp(ctx); err != nil {
@@ -37,7 +37,7 @@ func (a *App) Ready() error {
 	case err != nil:
 		return err
 	case phase == phaseNew:
-		return fmt.Errorf("%w: the app has not been started", ErrNotConnected)
+		return errNotStarted
 	case phase != phaseRunning:
 		return ErrStopping
 	}
@@ -46,7 +46,7 @@ func (a *App) Ready() error {
 		if s.Granted {
 			continue
 		}
-		err := fmt.Errorf("%w: %s is %s%s", ErrNotConnected, in.name, s.State, in.facts())
+		err := fmt.Errorf("settle: the %s connection is %s%s", in.name, s.State, in.facts())
 		if s.LastError != nil {
 			err = fmt.Errorf("%w; last: %w", err, s.LastError)
 		}
@@ -54,6 +54,8 @@ func (a *App) Ready() error {
 	}
 	return nil
 }
+
+var errNotStarted = errors.New("settle: the app has not been started")
 
 // Live says whether the app is worth keeping: nil, or why not. It is meant for a liveness probe: a lost connection is no
 // reason to restart a process, since the app makes another, but an app that has ended by itself is, and so is a lane that
@@ -102,7 +104,8 @@ func (in *inbound) oldest() time.Duration {
 // that is due, and disconnects. It never unsubscribes: what was not handled stays with the server and comes back with the
 // session, to this client id. What the server would not send again, at QoS 0 for instance, is handled first.
 //
-// It is bounded by ctx. Where something had not settled by then, it returns a *[DrainError]; nothing is lost by that. Stop may be
+// It is bounded by ctx. Where something had not settled by then, it returns a *[DrainError]; what the server
+// keeps comes back with the session all the same. Stop may be
 // called from anywhere and more than once, from a handler too if ctx has an end: it cannot return before that handler does. All calls return
 // the same.
 func (a *App) Stop(ctx context.Context) error {
@@ -188,13 +191,34 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 func (a *App) settleRunning(ctx context.Context) error {
 	patience, cancel := context.WithTimeoutCause(ctx, a.config.ShutdownTimeout, ErrStopping)
 	defer cancel()
-	if a.workers.wait(patience) == nil {
-		return nil
+	for a.workers.wait(patience) == nil {
+		if !a.resume() {
+			return nil
+		}
 	}
 	a.cancelHandlers(ErrStopping)
 	grace, cancel := context.WithTimeoutCause(ctx, stopGrace, errShutdownTimeout)
 	defer cancel()
 	return a.workers.wait(grace)
+}
+
+// resume has the lanes go on that have ended too early: at a delivery that others which are settled stand behind.
+func (a *App) resume() (resumed bool) {
+	for _, in := range a.inbounds() {
+		for _, e := range in.window.Blockers() {
+			e.Owner.(*arrival).blocks.Store(true) //nolint:forcetypeassert // newArrival sets it
+		}
+	}
+	for _, rt := range a.routes {
+		for _, l := range rt.lanes {
+			if l.has(runsAtStop) && !l.isHalted() {
+				a.workers.Add(1)
+				go l.work()
+				resumed = true
+			}
+		}
+	}
+	return resumed
 }
 
 // stopGrace is what handlers get to return once they have been told that the time is up.

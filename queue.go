@@ -60,6 +60,18 @@ func (q *queue) pop(only func(*Delivery) bool) *Delivery {
 	return d
 }
 
+// has says that a delivery waits that only agrees to.
+func (q *queue) has(only func(*Delivery) bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for d := q.head; d != nil; d = d.next {
+		if only(d) {
+			return true
+		}
+	}
+	return false
+}
+
 // remove takes d out if it waits.
 func (q *queue) remove(d *Delivery) {
 	q.mu.Lock()

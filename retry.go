@@ -357,21 +357,22 @@ func (rs *returns) start(w *waitingCopy) {
 	d.route.enqueue(d)
 }
 
-// finished says that a copy has been settled.
-func (rs *returns) finished(a *arrival) {
+// finished says that a copy has been settled. It reports whether acknowledgements are due: those of the same copy that came meanwhile.
+func (rs *returns) finished(a *arrival) (due bool) {
 	rs.mu.Lock()
 	w := rs.waiting[a.copied.copyID]
 	if w == nil || w.a != a {
 		rs.mu.Unlock()
-		return
+		return false
 	}
 	delete(rs.waiting, w.id)
 	rs.finishedSince++
 	rs.mu.Unlock()
 	for _, twin := range w.twins {
 		w.d.route.handling(-1)
-		twin.in.finish(twin)
+		due = twin.in.finish(twin) || due
 	}
+	return due
 }
 
 // sessionLost says that the server has forgotten the second session. What was on its way and what waits is the only one

@@ -109,9 +109,9 @@ func (d *Delivery) done() (due bool) {
 		return false
 	}
 	if a.copied != nil {
-		d.route.app.returns.finished(a)
+		due = d.route.app.returns.finished(a)
 	}
-	return a.in.finish(a)
+	return a.in.finish(a) || due
 }
 
 // again is the delivery's next attempt: a new Delivery, because whoever was called for the last one may still hold that.

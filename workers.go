@@ -78,7 +78,7 @@ func (l *lane) next() *run {
 		stopping := app.stopping()
 		var only func(*Delivery) bool
 		if stopping {
-			only = mustRun
+			only = runsAtStop
 		}
 		if d := l.take(only); d != nil {
 			if l.route.batch {
@@ -100,6 +100,10 @@ func (l *lane) next() *run {
 
 // mustRun says that nobody else has the message: it is handled even though the app stops.
 func mustRun(d *Delivery) bool { return !d.arrival.in.serverHas(d.arrival) }
+
+// runsAtStop says that a delivery is handled even though the app stops: because nobody else has it, or because it came before one
+// that another lane has settled, which would be handled again for want of its acknowledgement.
+func runsAtStop(d *Delivery) bool { return d.arrival.blocks.Load() || mustRun(d) }
 
 // flush writes the acknowledgements that are due.
 func (l *lane) flush() {

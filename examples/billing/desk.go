@@ -19,11 +19,12 @@ type Desk struct {
 	letters map[string]bool // by message id
 }
 
+// newDesk makes the desk for the dead letters of the service with the given client identifier.
 func newDesk(server, clientID string, log zerolog.Logger) (*Desk, error) {
 	d := &Desk{letters: make(map[string]bool)}
 	app, err := settle.New(settle.Config{
-		Servers: []string{server}, ClientID: clientID, SessionExpiry: time.Hour, Logger: log,
-	}, settle.Handle(deadTopic, d.take, settle.Name("dead letters"))) // the bytes as they are: they may well be what is wrong
+		Servers: []string{server}, ClientID: clientID + "-desk", SessionExpiry: time.Hour, Logger: log,
+	}, settle.Handle(deadTopic(clientID), d.take, settle.Name("dead letters"))) // the bytes as they are: they may well be what is wrong
 	if err != nil {
 		return nil, err
 	}

@@ -22,10 +22,11 @@ type options struct {
 	cuts     int
 	fail     float64
 	logLevel zerolog.Level
+	patience time.Duration // how long to wait for a server, and for the last reports; no flag
 }
 
 func parseFlags(args []string, out io.Writer) (options, error) {
-	var o options
+	o := options{patience: 30 * time.Second}
 	f := flag.NewFlagSet("billing", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.StringVar(&o.server, "server", "mqtt://localhost:1883", "the MQTT 5 `server`")

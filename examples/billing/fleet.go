@@ -44,7 +44,7 @@ const (
 
 func newFleet(server, clientID string, meters int, log zerolog.Logger) (*Fleet, error) {
 	app, err := settle.New(settle.Config{
-		Servers: []string{server}, ClientID: clientID, SessionExpiry: -1, Logger: log,
+		Servers: []string{server}, ClientID: clientID + "-meters", SessionExpiry: -1, Logger: log,
 	}) // it only publishes
 	if err != nil {
 		return nil, err

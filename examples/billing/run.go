@@ -14,9 +14,6 @@ import (
 	"github.com/settlemq/settle"
 )
 
-// patience is how long the program waits for a server, and for the last reports.
-const patience = 30 * time.Second
-
 // program is the service, its surroundings, and who watches them.
 type program struct {
 	options
@@ -57,8 +54,7 @@ func run(ctx context.Context, o options, s *screen) (balanced bool, err error) {
 	p.work(ctx)
 	err = p.stop()
 	account := p.all()
-	_, charted := p.billing.chart.Load()
-	s.account(&account, p.ledger.Again(), p.fleet.samples.Load(), charted)
+	s.account(&account, p.figures())
 	return account.Balanced(), err
 }
 
@@ -77,19 +73,21 @@ func (p *program) build() error {
 	p.billing = &Billing{ledger: ledger}
 	var errs [3]error
 	p.service, errs[0] = newService(p.billing, p.server, p.clientID, dial, p.metrics, log)
-	p.desk, errs[1] = newDesk(p.server, p.clientID+"-desk", log)
-	p.fleet, errs[2] = newFleet(p.server, p.clientID+"-meters", p.meters, log)
+	p.desk, errs[1] = newDesk(p.server, p.clientID, log)
+	p.fleet, errs[2] = newFleet(p.server, p.clientID, p.meters, log)
 	return errors.Join(errs[:]...)
 }
 
 func (p *program) introduce() {
 	p.screen.line(bold, "billing: %s meters on %s", count(int64(p.meters)), p.address())
-	p.screen.line(plain, "  usage   QoS 2, 8 workers by meter, retries by %s, dead letters to %s", retryTopic, deadTopic)
+	p.screen.line(plain, "  usage   QoS 2, 8 workers by meter, retries by %s, dead letters to %s", retryTopic(p.clientID), deadTopic(p.clientID))
 	p.screen.line(plain, "  power   QoS 0, in batches of 64")
 	p.screen.line(plain, "  ledger  %s; of its posts %.3g %% fail", p.ledger, 100*p.fail)
 	if p.http != "" {
 		p.screen.line(plain, "  http    http://%s/metrics, /livez, /readyz", p.http)
 	}
+	p.screen.line(faint, "Numbers count from the start, save those per second. Sent: confirmed to the meters. Dead: in the dead letters.")
+	p.screen.line(faint, "Window: what the server has sent and the service has not acknowledged.")
 	p.screen.line(plain, "")
 }
 
@@ -104,7 +102,7 @@ func (p *program) address() string {
 
 // start starts who receives before who sends.
 func (p *program) start(ctx context.Context) error {
-	ready, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no MQTT 5 server has let us in for %s", patience))
+	ready, cancel := context.WithTimeoutCause(ctx, p.patience, fmt.Errorf("no MQTT 5 server has let us in for %s", p.patience))
 	defer cancel()
 	for _, app := range []*settle.App{p.desk.app, p.service, p.fleet.app} {
 		if err := app.Start(ctx); err != nil {
@@ -159,10 +157,10 @@ func (p *program) work(ctx context.Context) {
 			p.screen.event(yellow, "connected again and subscribed after %s", took.Round(time.Millisecond))
 		case <-silent:
 			silent = nil
-			impatient = time.After(patience)
+			impatient = time.After(p.patience)
 			p.screen.event(faint, "the meters are silent; what is under way is waited for")
 		case <-impatient:
-			p.screen.event(red, "after %s some reports are still under way", patience)
+			p.screen.event(red, "after %s some reports are still under way", p.patience)
 			return
 		case <-p.service.Done():
 			p.screen.event(red, "the service has ended by itself")
@@ -175,7 +173,7 @@ func (p *program) work(ctx context.Context) {
 func (p *program) cut(ctx context.Context, back chan<- time.Duration) {
 	began := time.Now()
 	dialed := p.cutter.Cut()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
 	select {
 	case <-dialed:
@@ -221,14 +219,27 @@ func (p *program) all() Account {
 	return settleAccount(p.fleet.Reports(), ledger, p.desk.Letters())
 }
 
+func (p *program) figures() Figures {
+	_, charted := p.billing.chart.Load()
+	f := Figures{Again: p.ledger.Again(), Sampled: p.fleet.samples.Load(), Charted: charted}
+	if metrics, err := read(p.metrics); err == nil {
+		f.Adopted = metrics.sum("settle_adopted_total")
+		f.Redelivered = f.Adopted + metrics.sum("settle_deliveries_total", "route", "usage", "redelivered", "true")
+	}
+	return f
+}
+
 // stop stops all, the meters last: they have nothing more to say.
 func (p *program) stop() error {
 	var errs []error
 	for _, app := range []*settle.App{p.service, p.desk.app, p.fleet.app} {
-		errs = append(errs, app.Err(), within(patience, app.Stop))
+		errs = append(errs, app.Err(), within(stopTime, app.Stop))
 	}
 	return errors.Join(errs...)
 }
+
+// stopTime is more than an app takes to stop by itself.
+const stopTime = 30 * time.Second
 
 func within(d time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)

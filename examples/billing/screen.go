@@ -71,8 +71,16 @@ func (s *screen) event(style, format string, args ...any) {
 
 func (s *screen) seconds() int { return int(time.Since(s.began).Round(time.Second).Seconds()) }
 
+// Figures are what is worth knowing besides the account.
+type Figures struct {
+	Again            int64 // reports that the ledger had already
+	Redelivered      int64 // reports that the server sent again after a cut
+	Adopted          int64 // of these, those that the service still had in hand
+	Sampled, Charted int64
+}
+
 // account is the last thing to be seen.
-func (s *screen) account(a *Account, again int64, sampled, charted int64) {
+func (s *screen) account(a *Account, f Figures) {
 	const (
 		head = "  %-34s %12s %16s"
 		row  = "  %-34s %12s %16s   %s"
@@ -95,17 +103,21 @@ func (s *screen) account(a *Account, again int64, sampled, charted int64) {
 	}
 	put(style, "missing", Sum{a.Missing, a.Sent.Wh - a.Ledger.Wh - a.Dead.Wh}, "")
 	s.line(plain, "")
-	s.line(plain, "  %-34s %12s   and not billed a second time", "came again", count(again))
+	const figure = "  %-34s %12s   %s"
+	s.line(plain, figure, "posted once more", count(f.Again), "and not billed a second time: the ledger knew them by their message id")
+	if f.Redelivered > 0 {
+		s.line(plain, figure, "sent again by the server", count(f.Redelivered), count(f.Adopted)+" of them while the service had them still in hand")
+	}
 	if a.Both > 0 {
-		s.line(plain, "  %-34s %12s   the last attempt was written, but its answer was lost", "in the ledger and a dead letter", count(int64(a.Both)))
+		s.line(plain, figure, "in the ledger and a dead letter", count(int64(a.Both)), "the last attempt was written, but its answer was lost")
 	}
 	if a.Wrong > 0 {
-		s.line(red, "  %-34s %12s", "billed with a wrong amount", count(int64(a.Wrong)))
+		s.line(red, figure, "billed with a wrong amount", count(int64(a.Wrong)), "")
 	}
 	if a.Strange > 0 {
-		s.line(plain, "  %-34s %12s   from an earlier run, or another sender", "of unknown origin", count(int64(a.Strange)))
+		s.line(plain, figure, "of unknown origin", count(int64(a.Strange)), "of an earlier run, or from somebody else's meters")
 	}
-	s.line(plain, "  %-34s %12s   of %s sent: at QoS 0 a cut may cost some", "samples charted", count(charted), count(sampled))
+	s.line(plain, figure, "samples charted", count(f.Charted), "of "+count(f.Sampled)+" sent: at QoS 0 a cut may cost some")
 	s.line(plain, "")
 	if a.Balanced() {
 		s.line(green, "  Balanced: every report is in the ledger, once, or in the dead letters.")

@@ -23,7 +23,7 @@ func newService(b *Billing, server, clientID string, dial dialFunc, registry pro
 		Dial:          dial,
 		Logger:        log,
 		Metrics:       registry,
-	}, routes(b)...)
+	}, routes(b, clientID)...)
 	if err != nil {
 		return nil, err
 	}
@@ -31,17 +31,17 @@ func newService(b *Billing, server, clientID string, dial dialFunc, registry pro
 	return app, nil
 }
 
-func routes(b *Billing) []settle.Route {
+func routes(b *Billing, clientID string) []settle.Route {
 	return []settle.Route{
 		settle.Handle(usageFilter, b.bill,
 			settle.Name("usage"),
 			settle.ExactlyOnce,
 			settle.Workers(8, settle.ByKey), // the reports of a meter in their order, those of different meters at once
 			settle.Timeout(10*time.Second),
-			settle.RetryTo(retryTopic),
+			settle.RetryTo(retryTopic(clientID)),
 			settle.Backoff(settle.Exponential(time.Second, time.Minute)),
 			settle.MaxAttempts(5),
-			settle.DeadLetterTo(deadTopic),
+			settle.DeadLetterTo(deadTopic(clientID)),
 		),
 		settle.HandleBatch(powerFilter, b.draw,
 			settle.Name("power"),

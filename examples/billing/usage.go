@@ -12,13 +12,17 @@ type Sample struct {
 	Watts float64 `json:"watts"`
 }
 
-// The topics. The second level of the first two is the meter.
+// What the service subscribes to. The second level is the meter.
 const (
 	usageFilter = "meters/+/usage"
 	powerFilter = "meters/+/power"
-	retryTopic  = "billing/retry/usage" // the service's own way back to itself
-	deadTopic   = "billing/dead/usage"  // for a person to look at
 )
 
 func usageTopic(meter string) string { return "meters/" + meter + "/usage" }
 func powerTopic(meter string) string { return "meters/" + meter + "/power" }
+
+// retryTopic is the service's way back to itself. Nobody else may use it, so it has the client identifier in it.
+func retryTopic(clientID string) string { return clientID + "/retry/usage" }
+
+// deadTopic is for what a person has to look at.
+func deadTopic(clientID string) string { return clientID + "/dead/usage" }

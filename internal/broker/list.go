@@ -11,6 +11,7 @@ type outbound struct {
 	group      *group   // of a shared subscription
 	conn       *conn    // on which it counts against the window
 	order      uint64   // of sending, within the session; 0 before
+	turn       uint64   // of sending, among those of its QoS on conn
 	id         uint16
 	qos        byte
 	retain     bool // the RETAIN flag that it is sent with

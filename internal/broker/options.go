@@ -64,11 +64,16 @@ type Options struct {
 
 // Limits that are not for options.
 const (
-	highWater      = 64 << 10         // bytes in a write buffer beyond which messages wait in their queue
-	outLimit       = 1 << 20          // bytes of answers to a client that does not read, beyond which it is cut
+	highWater       = 64 << 10         // bytes in a write buffer beyond which messages wait in their queue
+	outLimit        = 1 << 20          // bytes of answers to a client that does not read, beyond which it is cut
 	connectPatience = 10 * time.Second // from the connection to its CONNECT
-	closePatience  = 5 * time.Second  // for the last bytes of a connection that the server ends
-	lingerPatience = time.Second      // for the client to close after them
+	closePatience   = 5 * time.Second  // for the last bytes of a connection that the server ends
+	lingerPatience  = time.Second      // for the client to close after them
+
+	// What a hostile client could otherwise fill the memory with.
+	maxRetained      = 100_000
+	maxSessions      = 100_000
+	maxSubscriptions = 10_000 // of one session
 )
 
 func (o Options) withDefaults() Options {

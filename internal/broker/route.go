@@ -31,11 +31,8 @@ func (b *Broker) route(m *message) (matched int, refused bool) {
 		}
 	}
 	matched += len(b.targets)
-	if b.opts.QueuePolicy == RefusePublish && b.full(m) {
+	if b.opts.QueuePolicy == RefusePublish && b.full(m) || m.retain && !b.retain(m) {
 		return matched, true
-	}
-	if m.retain {
-		b.retain(m)
 	}
 	for i := range b.targets {
 		t := &b.targets[i]
@@ -95,9 +92,7 @@ func (b *Broker) share(g *group, m *message) {
 		for range g.members {
 			g.next = (g.next + 1) % len(g.members)
 			if member := g.members[g.next]; member.session.conn != nil {
-				o.ids = member.ids
-				o.retain = m.retain && member.asPublished
-				member.session.enqueue(o)
+				member.session.enqueue(o.meant(member, 0))
 				return
 			}
 		}
@@ -118,13 +113,17 @@ func (b *Broker) share(g *group, m *message) {
 	g.serve()
 }
 
-// retain keeps a message for subscribers to come, or forgets the one it had [MQTT-3.3.1-6].
-func (b *Broker) retain(m *message) {
+// retain keeps a message for subscribers to come, or forgets the one it had [MQTT-3.3.1-6]. It tells whether there was room.
+func (b *Broker) retain(m *message) bool {
 	if len(m.payload) == 0 {
 		delete(b.retained, m.topic)
-		return
+		return true
+	}
+	if _, known := b.retained[m.topic]; !known && len(b.retained) >= maxRetained {
+		return false
 	}
 	b.retained[m.topic] = m
+	return true
 }
 
 // sendRetained gives a new subscription what is retained for it (3.3.1.3), in the order of the topics.

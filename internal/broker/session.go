@@ -12,16 +12,16 @@ type session struct {
 	clientID      string
 	conn          *conn // nil while the client is away
 	subscriptions map[string]*subscription
-	shares        []*subscription   // the shared ones among them, in the order of subscribing
-	queued        list              // QoS 1 and 2
-	queuedZero    list              // QoS 0
-	sent          list              // in send order
-	released      list              // in the order of the PUBRECs
+	shares        []*subscription      // the shared ones among them, in the order of subscribing
+	queued        list                 // QoS 1 and 2
+	queuedZero    list                 // QoS 0
+	sent          list                 // in send order
+	released      list                 // in the order of the PUBRECs
 	byID          map[uint16]*outbound // sent and released
-	inbound       map[uint16]struct{} // QoS 2 identifiers between PUBREC and PUBREL
-	resume        *outbound         // in sent: the next to be sent again on this connection
-	lastOrder     uint64            // of the last message sent
-	written       uint64            // the order of the last message handed to Write
+	inbound       map[uint16]struct{}  // QoS 2 identifiers between PUBREC and PUBREL
+	resume        *outbound            // in sent: the next to be sent again on this connection
+	lastOrder     uint64               // of the last message sent
+	written       uint64               // the order of the last message handed to Write
 	dropped       uint64
 	expiry        uint32 // Session Expiry Interval in seconds
 	lastID        uint16
@@ -122,8 +122,7 @@ func (s *session) draw(sub *subscription) {
 			return
 		}
 		o.remove()
-		o.qos, o.ids = qos, sub.ids
-		s.launch(o)
+		s.launch(o.meant(sub, qos))
 	}
 }
 
@@ -150,8 +149,9 @@ func (s *session) launch(o *outbound) {
 func (s *session) transmit(o *outbound, dup bool) {
 	c := s.conn
 	if o.qos > 0 {
-		o.conn, c.order = c, o.order
 		c.inflight++
+		c.turns[o.qos].sent++
+		o.conn, o.turn, c.order = c, c.turns[o.qos].sent, o.order
 	}
 	c.out = appendPublish(c.out, o.msg, o.qos, dup, o.retain, o.id, o.ids, s.b.now())
 	s.b.wake(c)

@@ -7,7 +7,7 @@ import (
 
 // subscription is one filter of one session, or of an observer in this process.
 type subscription struct {
-	filter  // the options of the SUBSCRIBE that made it, or the last one that changed it
+	filter           // the options of the SUBSCRIBE that made it, or the last one that changed it
 	ids     []uint32 // its Subscription Identifier, or none; replaced, never changed
 	session *session // nil of an observer
 	group   *group   // nil unless shared
@@ -167,9 +167,15 @@ func (g *group) serve() {
 			continue
 		}
 		o.remove()
-		o.qos, o.ids = qos, m.ids
-		m.session.launch(o)
+		m.session.launch(o.meant(m, qos))
 		g.next++
 		idle = 0
 	}
+}
+
+// meant makes a message of a group one for a member.
+func (o *outbound) meant(member *subscription, qos byte) *outbound {
+	o.qos, o.ids = qos, member.ids
+	o.retain = o.msg.retain && member.asPublished
+	return o
 }

@@ -38,7 +38,7 @@ var imports = map[string]string{
 	"zerolog":    "github.com/rs/zerolog",
 }
 
-var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+var goBlock = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
 
 // Every Go block of a document compiles. A block without a package clause is given one, and imports.
 func TestBlocksCompile(t *testing.T) {
@@ -77,7 +77,7 @@ func TestBlocksCompile(t *testing.T) {
 	if err := os.WriteFile(listFile, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", listFile}, packages...)...) //nolint:gosec // paths of our own
+	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", listFile}, packages...)...)
 	build.Dir = module
 	build.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -95,19 +95,19 @@ func complete(block string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("it is neither a file nor declarations: %w", err)
 	}
-	tail := ""
+	body := block
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !declares(file, name) {
-			tail += "\n" + given[name]
+			body = body + given[name] + "\n"
 		}
 	}
 	head := clause
 	for _, name := range slices.Sorted(maps.Keys(imports)) {
-		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(block + tail) {
-			head += fmt.Sprintf("import %q; ", imports[name])
+		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(body) {
+			head = fmt.Sprintf("%simport %q; ", head, imports[name])
 		}
 	}
-	return head + block + tail + "\n", nil
+	return head + body, nil
 }
 
 // declares says whether a file has a declaration of that name.

@@ -115,7 +115,7 @@ func testNames(t *testing.T) map[string]bool {
 // Every make target that a document names exists.
 func TestEveryTargetNamedExists(t *testing.T) {
 	makefile := read(t, filepath.Join(root, "Makefile"))
-	mention := regexp.MustCompile("(?m)(?:^    |`)make ([a-z-]+)")
+	mention := regexp.MustCompile("(?:\n {4}|`)make ([a-z-]+)")
 	found := 0
 	for _, d := range documents(t) {
 		for _, m := range mention.FindAllStringSubmatch(d.text, -1) {

@@ -52,7 +52,7 @@ func find(t *testing.T, path string) document {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path) //nolint:gosec // a file of this repository
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,19 +82,19 @@ func rows(text string) []string {
 }
 
 // compare reports what only one of two lists has.
-func compare(t *testing.T, what string, documented, real []string) {
+func compare(t *testing.T, what string, documented, existing []string) {
 	t.Helper()
 	for _, name := range documented {
-		if !slices.Contains(real, name) {
+		if !slices.Contains(existing, name) {
 			t.Errorf("%s %s is documented and does not exist", what, name)
 		}
 	}
-	for _, name := range real {
+	for _, name := range existing {
 		if !slices.Contains(documented, name) {
 			t.Errorf("%s %s is not documented", what, name)
 		}
 	}
-	if len(real) == 0 {
+	if len(existing) == 0 {
 		t.Errorf("no %s was found: this test looks in the wrong place", what)
 	}
 }

@@ -84,10 +84,17 @@ func (p *policy) judge(o outcome) verdict {
 	return v
 }
 
-// success reports whether the backoff starts anew. A server that breaks the protocol will perhaps do so again at once,
-// whatever it delivered before.
+// success reports whether the backoff starts anew: when something was delivered, which with a session present comes before
+// SUBACK. A server that breaks the protocol, or does not grant what we ask for, will perhaps do so again at once, whatever
+// it delivered before.
 func (p *policy) success(o outcome) bool {
-	return o.lasted >= settled || o.granted && o.delivered && !isViolation(o.err)
+	return o.lasted >= settled || o.delivered && (o.granted || !isUngranted(o.err)) && !isViolation(o.err)
+}
+
+// isUngranted says that we ended a connection because its subscriptions were not granted.
+func isUngranted(err error) bool {
+	var refused *SubscribeError
+	return errors.As(err, &refused) || errors.Is(err, errNoSuback)
 }
 
 // backoff doubles with each attempt.

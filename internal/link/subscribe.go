@@ -40,10 +40,12 @@ func (l *Link) ask(ctx context.Context, e *epoch) ([]chan packets.ControlPacket,
 	return answers, nil
 }
 
+var errNoSuback = errors.New("no answer to SUBSCRIBE")
+
 // granted waits for the answers. It returns nil when everything was granted as asked for, and everything was given up that
 // is to be.
 func (l *Link) granted(ctx context.Context, e *epoch, answers []chan packets.ControlPacket) error {
-	silent := fmt.Errorf("no answer to SUBSCRIBE within %s", l.cfg.AnswerTimeout)
+	silent := fmt.Errorf("%w within %s", errNoSuback, l.cfg.AnswerTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.AnswerTimeout, silent)
 	defer cancel()
 	if answers == nil {

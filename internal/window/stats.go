@@ -115,3 +115,23 @@ func (w *Window) Acknowledged(e *Entry) bool {
 	defer w.mu.Unlock()
 	return e.acked
 }
+
+// Blockers are the entries of this connection that are not settled while one behind them is: as long as one of them is
+// open, acknowledgements that are due otherwise cannot leave.
+func (w *Window) Blockers() []*Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var blockers []*Entry
+	for q := 1; q <= 2; q++ {
+		last := w.live[q].tail
+		for last != nil && last.state != settled {
+			last = last.prev
+		}
+		for e := w.live[q].head; last != nil && e != last; e = e.next {
+			if e.state == open {
+				blockers = append(blockers, e)
+			}
+		}
+	}
+	return blockers
+}
