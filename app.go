@@ -329,6 +329,9 @@ func (rt *route) laneFor(key string) *lane {
 
 // enqueue puts one delivery where it is to be handled, now.
 func (rt *route) enqueue(d *Delivery) {
+	if o := rt.app.observer; o != nil {
+		o.Queued(d)
+	}
 	var c chain
 	c.push(d)
 	rt.app.enqueue(rt.queueFor(d), c)

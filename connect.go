@@ -159,8 +159,8 @@ func (a *App) checkGrant(ack *paho.Connack) error {
 		return nil
 	}
 	if p.SessionExpiryInterval != nil && *p.SessionExpiryInterval < a.config.sessionSeconds() {
-		switch got := time.Duration(*p.SessionExpiryInterval) * time.Second; {
-		case got == 0:
+		switch got := time.Duration(*p.SessionExpiryInterval) * time.Second; got {
+		case 0:
 			lacks("Session Expiry Interval 0, where SessionExpiry is %s: every cut would lose the session", a.config.SessionExpiry)
 		default:
 			a.log.Warn().Dur("granted", got).Dur("asked", a.config.SessionExpiry).Msg("the server keeps sessions for less time than asked for")

@@ -287,8 +287,9 @@ type hooks struct {
 	publish   func(*packets.Publish) (code byte, answer bool) // of PUBACK, or of PUBREC
 	hold      chan struct{}                                   // publishes are answered when it is closed
 	pubrec    func(id uint16) bool                            // whether PUBREL follows
-	deaf      bool                                            // no PINGRESP
-	stay      bool                                            // does not close when the client has
+	came      func(line string)
+	deaf      bool // no PINGRESP
+	stay      bool // does not close when the client has
 }
 
 func (p *peer) set(change func(*hooks)) {
@@ -308,6 +309,9 @@ func (p *peer) note(format string, args ...any) {
 	defer p.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
 	p.came, p.all = append(p.came, line), append(p.all, line)
+	if p.hooks.came != nil {
+		p.hooks.came(line)
+	}
 }
 
 // read is the peer's goroutine.

@@ -195,11 +195,14 @@ func TestF7_ViolationsCloseTheConnectionAndNoHandlerRuns(t *testing.T) {
 	aliased := publish("a", 1, 1, "x")
 	one := uint16(1)
 	aliased.Properties.TopicAlias = &one
+	unknown := publish("", 1, 1, "x")
+	unknown.Properties.TopicAlias = &one
 	for name, test := range map[string]struct {
 		bytes []byte
 		want  string
 	}{
-		"an empty topic":       {alias, "DISCONNECT 0x94"},
+		"an empty topic":       {alias, "DISCONNECT 0x82"},
+		"an unknown alias":     {linktest.Bytes(unknown), "DISCONNECT 0x94"},
 		"a topic alias":        {linktest.Bytes(aliased), "DISCONNECT 0x94"},
 		"a wildcard":           {linktest.Bytes(publish("a/#", 1, 1, "x")), "DISCONNECT 0x"},
 		"QoS 3":                {[]byte{0x36, 6, 0, 1, 'a', 0, 1, 0}, "DISCONNECT 0x81"},

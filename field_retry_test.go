@@ -139,7 +139,7 @@ func TestD3_TheRetryTopicIsSubscribedBeforeItsFirstUse(t *testing.T) {
 		main.send(publish("a", 1, 1, "x"))
 		pass(time.Second)
 		main.expect() // nothing is published, nothing acknowledged
-		if err := f.Ready(); err == nil || !strings.Contains(err.Error(), "retry is ") {
+		if err := f.Ready(); err == nil || !strings.Contains(err.Error(), "retry connection is ") {
 			t.Errorf("ready without its second connection: %v", err)
 		}
 		second := f.next(true)

@@ -291,7 +291,7 @@ func TestFxShutsDownWithTheApp(t *testing.T) {
 }
 
 func TestFxPrints(t *testing.T) {
-	got := fmt.Sprint(fx.Options(settle.Module, settle.ProvideRoute(newRoutes), settle.ProvideRoute(42)))
+	got := fx.Options(settle.Module, settle.ProvideRoute(newRoutes), settle.ProvideRoute(42)).String()
 	want := "fx.Options(settle.Module, settle.ProvideRoute(github.com/settlemq/settle_test.newRoutes), settle.ProvideRoute(int))"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -52,8 +52,13 @@ type inbound struct {
 // slabSize is how many arrivals are allocated at once. All of a slab is kept as long as anybody holds one of its deliveries.
 const slabSize = 16
 
-// proofTime is how long parked deliveries wait to be proved acknowledged before they are handled again.
-const proofTime = 5 * time.Second
+const (
+	// proofTime is how long parked deliveries wait to be proved acknowledged before they are handled again.
+	proofTime = 5 * time.Second
+	// fullTime is how long they wait after the last frame where the window is full: a server that keeps to Receive Maximum sends
+	// nothing more before something is acknowledged. Mosquitto 2.0.11 does not keep to it, and the proof is often in what exceeds it.
+	fullTime = 250 * time.Millisecond
+)
 
 func (in *inbound) newArrival() *arrival {
 	if len(in.slab) == 0 {
@@ -142,15 +147,26 @@ func (in *inbound) Flush() {
 	defer in.mu.Unlock()
 	in.arrived = 0
 	in.flushStaged()
-	if in.window.Parked() > 0 && in.proof == nil {
-		epoch := in.session.Epoch
-		in.proof = time.AfterFunc(proofTime, func() { in.releaseParked(epoch) })
-	}
+	in.watchParked()
 	if in.window.Due() {
 		in.link.WakeWriter()
 	}
 	if in.app.batches && in.window.Full() {
 		in.app.wakeBatches() // nothing more will come to fill them
+	}
+}
+
+// watchParked sees to it that parked deliveries do not wait for ever.
+func (in *inbound) watchParked() {
+	if in.window.Parked() == 0 {
+		return
+	}
+	if in.proof == nil {
+		epoch := in.session.Epoch
+		in.proof = time.AfterFunc(proofTime, func() { in.releaseParked(epoch) })
+	}
+	if in.window.Full() {
+		in.proof.Reset(fullTime)
 	}
 }
 

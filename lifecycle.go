@@ -140,14 +140,21 @@ func (a *App) finish(err error) {
 
 // drain is Stop, step by step. sessionExpiry, if not nil, goes along with DISCONNECT.
 func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, a.config.ShutdownTimeout+stopGrace+stopMargin, errShutdownTimeout)
+	reason := errShutdownTimeout
+	all := a.config.ShutdownTimeout + stopGrace + stopMargin
+	if end, ends := ctx.Deadline(); ends && time.Until(end) < all {
+		reason = context.DeadlineExceeded // the caller's, that is
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, all, reason)
 	defer cancel()
+	work, cancelWork := exceptFarewell(ctx, reason)
+	defer cancelWork()
 	drain := new(DrainError)
 	for _, in := range a.inbounds() {
 		in.drain()
 	}
 	close(a.intake)
-	_ = a.sorters.wait(ctx) // what they have not sorted by then is left
+	_ = a.sorters.wait(work) // what they have not sorted by then is left
 	for _, d := range a.holds.set.close() {
 		d.route.holding(-1)
 		switch {
@@ -161,12 +168,12 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	a.returns.due.close()
 	close(a.stop)
 
-	err := a.settleRunning(ctx)
+	err := a.settleRunning(work)
 	if err != nil {
 		drain.Running, drain.Waiting = a.workers.count(), a.waiting()
 	}
 	a.couriers.stop()
-	if e := a.couriers.wait(ctx); e != nil {
+	if e := a.couriers.wait(work); e != nil {
 		drain.Unconfirmed, err = a.couriers.unconfirmed(), errors.Join(err, e)
 	}
 	for _, in := range a.inbounds() {
@@ -185,6 +192,14 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	}
 	drain.Err = err
 	return drain
+}
+
+// exceptFarewell ends before ctx does, by as much as it takes to write the acknowledgements that are due and to part from the server: a
+// handler that never returns, or a copy that is never confirmed, must not cost those too.
+func exceptFarewell(ctx context.Context, reason error) (context.Context, context.CancelFunc) {
+	const most = 3 * time.Second // the link waits two for the server's end
+	end, _ := ctx.Deadline()     // drain sets one
+	return context.WithDeadlineCause(ctx, end.Add(-min(most, time.Until(end)/4)), reason)
 }
 
 // settleRunning waits until the lanes have finished. When ShutdownTimeout is over it tells the handlers.

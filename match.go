@@ -66,6 +66,9 @@ func (in *inbound) dispatch(a *arrival, attempt int, routes ...*route) {
 		d.init(a, rt, attempt)
 		rt.metrics.delivered(QoS(a.QoS), a.Dup)
 		rt.handling(1)
+		if o := rt.app.observer; o != nil {
+			o.Queued(d)
+		}
 		in.stage(rt.queueFor(d), d)
 	}
 }

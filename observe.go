@@ -18,28 +18,26 @@ func init() { //nolint:gochecknoinits // the one place where two packages meet t
 		Observe:  func(app any, o bridge.Observer) { app.(*App).observer = o },
 		Redirect: func(app any, dial dialFunc, servers []*url.URL) { app.(*App).redirect(dial, servers) },
 		State:    func(app any) bridge.State { return app.(*App).state() },
-		Routes: func(app any) map[string]string {
-			filters := make(map[string]string)
+		Routes: func(app any) []bridge.Route {
+			var routes []bridge.Route
 			for _, rt := range app.(*App).routes {
-				filters[rt.name] = rt.filter
+				routes = append(routes, bridge.Route{Name: rt.name, Filter: rt.filter, RetryTo: rt.retryTo, DeadLetterTo: rt.deadLetterTo})
 			}
-			return filters
-		},
-		ClientIDs: func(app any) []string {
-			ids := []string{app.(*App).config.ClientID}
-			if app.(*App).retry != nil {
-				ids = append(ids, ids[0]+retrySuffix)
-			}
-			return ids
+			return routes
 		},
 		Drop: func(app any, cause error) {
 			for _, in := range app.(*App).inbounds() {
 				in.link.Drop(cause)
 			}
 		},
-		Acknowledged: func(delivery any) bool {
+		Acknowledged: func(delivery any) (is, canBe bool) {
 			a := delivery.(*Delivery).arrival
-			return a.QoS > 0 && a.in.window.Acknowledged(&a.Entry)
+			if a.QoS == 0 || a.in == nil {
+				return false, false
+			}
+			canBe = a.in.window.Holds(&a.Entry) // asked for first: it ends when the other begins
+			is = a.in.window.Acknowledged(&a.Entry)
+			return is, is || canBe
 		},
 		Message:  testMessage,
 		Delivery: testDelivery,
@@ -90,9 +88,20 @@ func (e *errand) observe() {
 }
 
 func (a *App) state() bridge.State {
-	s := bridge.State{Ready: a.Ready() == nil, Held: a.holds.set.len(), Unconfirmed: a.couriers.unconfirmed()}
-	for _, in := range a.inbounds() {
+	a.mu.Lock()
+	ended := a.phase == phaseNew || a.phase == phaseEnded
+	a.mu.Unlock()
+	s := bridge.State{Ready: a.Ready() == nil, Ended: ended, Held: a.holds.set.len(), Unconfirmed: a.couriers.unconfirmed()}
+	for i, in := range a.inbounds() {
+		status := in.link.Status()
+		s.Connections = append(s.Connections, bridge.Connection{
+			Name: in.name, ClientID: a.config.ClientID + [...]string{"", retrySuffix}[i],
+			State: status.State.String(), Granted: status.Granted, Epoch: status.Epoch, LastErr: status.LastError,
+		})
 		s.Unacknowledged += in.window.Unacknowledged()
+		s.Settled += in.window.Settled()
+		s.Due = s.Due || in.window.Due()
+		s.Writing = s.Writing || in.link.Writing()
 	}
 	for _, rt := range a.routes {
 		s.Unsettled += int(rt.unsettled.Load())

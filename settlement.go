@@ -104,7 +104,7 @@ func (rt *route) retry(d *Delivery, o Outcome) (due bool) {
 // done says that a route has settled its delivery. When all routes of an arrival have, it is acknowledged.
 func (d *Delivery) done() (due bool) {
 	a := d.arrival
-	d.route.handling(-1)
+	defer d.route.handling(-1) // last: until then the app has not finished
 	if a.left.Add(-1) > 0 || a.in == nil {
 		return false
 	}

@@ -78,6 +78,9 @@ func (l *lane) next() *run {
 		stopping := app.stopping()
 		var only func(*Delivery) bool
 		if stopping {
+			if app.halted() { // Stop has returned: no handler is called behind its back
+				return nil
+			}
 			only = runsAtStop
 		}
 		if d := l.take(only); d != nil {

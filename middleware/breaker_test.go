@@ -44,6 +44,9 @@ func (c *callee) next(context.Context) settle.Outcomes {
 
 func (c *callee) says(o settle.Outcome) { c.outcome = settle.Every(o) }
 
+// pass lets time pass, which in a bubble takes none.
+func pass(d time.Duration) { <-time.After(d) }
+
 func isOpen(o settle.Outcomes) bool { return errors.Is(o.At(0).Cause(), middleware.ErrCircuitOpen) }
 
 func TestBreakerOpensAndCloses(t *testing.T) {
@@ -60,20 +63,20 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 		if got := call(settle.Retry(errLedgerDown)); isOpen(got) || ledger.calls != 6 {
 			t.Fatalf("after %d calls: %v", ledger.calls, got.At(0))
 		}
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		got := call(settle.Ack())
 		delay, given := got.At(0).Delay()
 		if !isOpen(got) || got.At(0).Kind() != settle.KindRetry || !given || delay < 40*time.Second || delay > 56*time.Second || ledger.calls != 6 {
 			t.Fatalf("open since 20 s, after %d calls: %v", ledger.calls, got.At(0))
 		}
-		time.Sleep(40*time.Second + 1)
+		pass(40*time.Second + 1)
 		if got = call(settle.Retry(nil)); isOpen(got) || ledger.calls != 7 {
 			t.Fatalf("the probe, after %d calls: %v", ledger.calls, got.At(0))
 		}
 		if got = call(settle.Ack()); !isOpen(got) {
 			t.Fatalf("after a probe that failed: %v", got.At(0))
 		}
-		time.Sleep(time.Minute + 1)
+		pass(time.Minute + 1)
 		if got = call(settle.Ack()); isOpen(got) {
 			t.Fatalf("the second probe: %v", got.At(0))
 		}
@@ -93,7 +96,7 @@ func TestBreakerDelayIsEnough(t *testing.T) {
 			guarded := middleware.CircuitBreaker(middleware.FailuresToOpen(1), middleware.OpenFor(time.Second))(ledger.next)
 			guarded(t.Context())
 			delay, _ := guarded(t.Context()).At(0).Delay()
-			time.Sleep(delay)
+			pass(delay)
 			if isOpen(guarded(t.Context())) {
 				t.Fatalf("turned away again after %s", delay)
 			}
@@ -173,7 +176,7 @@ func TestBreakerProbes(t *testing.T) {
 		call()
 		answer <- settle.Retry(nil)
 		<-got
-		time.Sleep(time.Minute + 1)
+		pass(time.Minute + 1)
 		call()
 		call()
 		synctest.Wait()
@@ -213,7 +216,7 @@ func TestBreakerProbeThatDoesNotReturn(t *testing.T) {
 				guarded := middleware.CircuitBreaker(middleware.FailuresToOpen(1), middleware.OpenFor(time.Second))(
 					func(ctx context.Context) settle.Outcomes { return next(ctx) })
 				guarded(t.Context())
-				time.Sleep(time.Second + 1)
+				pass(time.Second + 1)
 				next = func(context.Context) settle.Outcomes { end(); return settle.Outcomes{} }
 				done := make(chan struct{})
 				go func() {
@@ -223,7 +226,7 @@ func TestBreakerProbeThatDoesNotReturn(t *testing.T) {
 				}()
 				<-done
 				next = acks
-				time.Sleep(time.Second + 1)
+				pass(time.Second + 1)
 				if o := guarded(t.Context()); isOpen(o) {
 					t.Errorf("it lets nothing through any more: %v", o.At(0))
 				}

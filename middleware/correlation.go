@@ -1,9 +1,9 @@
 package middleware
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -66,5 +66,5 @@ func About(log zerolog.Logger, d *settle.Delivery) zerolog.Logger {
 
 // printable says that data is text that a person can read, in one line.
 func printable(data []byte) bool {
-	return utf8.Valid(data) && strings.IndexFunc(string(data), func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	return utf8.Valid(data) && bytes.IndexFunc(data, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func ExampleCorrelation() {
-	bill := func(ctx context.Context, u usage) settle.Outcome {
+	bill := func(ctx context.Context, _ usage) settle.Outcome {
 		zerolog.Ctx(ctx).Info().Msg("billed") // the handler needs to know nothing of ids
 		return settle.Ack()
 	}

@@ -43,6 +43,7 @@ type scripted struct {
 
 // newScripted makes an app of routes. What its chain does is watched from outside of all middleware.
 func newScripted(tb testing.TB, routes ...settle.Route) *scripted {
+	tb.Helper()
 	s := &scripted{tb: tb, server: linktest.NewServer(tb), acked: make(chan uint16, 1000), handled: make(chan struct{}, 1000)}
 	app, err := settle.New(settle.Config{
 		ClientID: "middleware", Servers: []string{"mqtt://scripted"}, Dial: s.server.Dial, Logger: zerolog.Nop(), ShutdownTimeout: time.Second,

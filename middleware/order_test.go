@@ -23,7 +23,7 @@ func Example_order() {
 			}
 		}
 	}
-	bill := func(ctx context.Context, u usage) settle.Outcome {
+	bill := func(ctx context.Context, _ usage) settle.Outcome {
 		zerolog.Ctx(ctx).Info().Msg("posting to the ledger") // by the logger of Correlation
 		return settle.Retry(errLedgerDown)
 	}

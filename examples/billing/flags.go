@@ -41,7 +41,8 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	return o, o.check(f.Args())
+	err := o.check(f.Args())
+	return o, err
 }
 
 func (o *options) check(rest []string) error {

@@ -93,7 +93,10 @@ func (s *screen) account(a *Account, f Figures) {
 	put(plain, "the meters sent", a.Sent, "")
 	put(plain, "in the ledger", a.Ledger, "")
 	remark := fmt.Sprintf("%d of them malformed", a.Malformed)
-	if a.Dead.Reports == a.Malformed {
+	switch a.Dead.Reports {
+	case 0:
+		remark = ""
+	case a.Malformed:
 		remark = "all of them malformed"
 	}
 	put(plain, "in the dead letters", a.Dead, remark)

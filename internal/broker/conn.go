@@ -28,7 +28,7 @@ type conn struct {
 	inflight       int                                // PUBLISHes sent on this connection and not answered for good
 	order          uint64                             // of the last PUBLISH put into out
 	turns          [3]struct{ sent, answered uint64 } // by QoS: PUBLISHes, and their PUBACKs or PUBRECs, which keep their order
-	ids            *[1024]uint64                      // Packet Identifiers of the client whose packets have not been answered
+	ids            map[uint16]uint64                  // a bit for each Packet Identifier of the client whose packet has not been answered
 	unanswered     int                                // PUBLISHes among them
 	maximumPacket  uint32
 	receiveMaximum uint16

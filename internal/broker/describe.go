@@ -171,7 +171,8 @@ func (d *describer) connect() {
 		d.field()
 	}
 	if flags&0x80 != 0 {
-		d.put("user=%q", d.field())
+		d.field()
+		d.put("user=(hidden)")
 	}
 	if flags&0x40 != 0 {
 		d.put("password=(hidden)")

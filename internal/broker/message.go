@@ -63,9 +63,9 @@ func (m *message) begin(now time.Time) {
 
 func (m *message) expired(now time.Time) bool { return m.hasExpiry && !now.Before(m.expires) }
 
-// remaining is what is left of the Message Expiry Interval, in seconds, rounded up: a message that is sent is not expired.
+// remaining is what is left of the Message Expiry Interval, in seconds, rounded up. It is 0 of what expired after it was first sent.
 func (m *message) remaining(now time.Time) uint32 {
-	return uint32((m.expires.Sub(now) + time.Second - 1) / time.Second)
+	return uint32(max(0, m.expires.Sub(now)+time.Second-1) / time.Second)
 }
 
 // wellFormedPayload tells whether the payload is what it is said to be (3.3.2.3.2).

@@ -203,21 +203,20 @@ func (c *conn) writeLate(packets [][]byte) error {
 
 // claim takes a Packet Identifier of the client into use, until its packet's last answer is handed to Write.
 func (c *conn) claim(id uint16, quota bool) (free bool) {
-	if c.ids == nil {
-		c.ids = new([1024]uint64)
-	}
-	word, bit := &c.ids[id/64], uint64(1)<<(id%64)
-	if *word&bit != 0 {
+	if c.inUse(id) {
 		return false
 	}
-	*word |= bit
+	if c.ids == nil {
+		c.ids = make(map[uint16]uint64)
+	}
+	c.ids[id/64] |= 1 << (id % 64)
 	if quota {
 		c.unanswered++
 	}
 	return true
 }
 
-func (c *conn) inUse(id uint16) bool { return c.ids != nil && c.ids[id/64]&(1<<(id%64)) != 0 }
+func (c *conn) inUse(id uint16) bool { return c.ids[id/64]&(1<<(id%64)) != 0 }
 
 // release frees the identifier that a packet to the client is the last answer for.
 func (c *conn) release(frame []byte) {
@@ -232,10 +231,12 @@ func (c *conn) release(frame []byte) {
 		return
 	}
 	id := uint16(body[0])<<8 | uint16(body[1])
-	if c.ids == nil || c.ids[id/64]&(1<<(id%64)) == 0 {
+	if !c.inUse(id) {
 		return
 	}
-	c.ids[id/64] &^= 1 << (id % 64)
+	if c.ids[id/64] &^= 1 << (id % 64); c.ids[id/64] == 0 {
+		delete(c.ids, id/64)
+	}
 	if p != SUBACK && p != UNSUBACK {
 		c.unanswered--
 	}

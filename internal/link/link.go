@@ -238,6 +238,18 @@ func (l *Link) WakeWriter() {
 	}
 }
 
+// Writing reports whether something that was handed over, an acknowledgement for one, may not have been written yet. It is for
+// tests: in production nothing needs to know.
+func (l *Link) Writing() bool {
+	c := l.current.Load()
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.writing
+}
+
 // ended is ErrEnded with what Run returned.
 func ended(err error) error {
 	if err == nil {

@@ -25,12 +25,14 @@ const childEnv = "SETTLE_TEST_LIVE_CHILD"
 
 // childConfig says what a consumer process consumes, and what its handler does.
 type childConfig struct {
-	Server, ClientID, Filter string
-	Group                    string
-	RetryTo                  string
-	Delay                    time.Duration // of retries
-	Window                   int           // Receive Maximum
-	Mode                     string
+	Server   string        `json:"server"`
+	ClientID string        `json:"client_id"`
+	Filter   string        `json:"filter"`
+	Group    string        `json:"group"`
+	RetryTo  string        `json:"retry_to"`
+	Delay    time.Duration `json:"delay"`  // of retries
+	Window   int           `json:"window"` // Receive Maximum
+	Mode     string        `json:"mode"`
 }
 
 // What a consumer's handler does.
@@ -55,7 +57,7 @@ func runChild(text string) int {
 		for lines.Scan() {
 			gate <- struct{}{}
 		}
-		os.Exit(3)
+		os.Exit(3) //nolint:revive // nobody is left to tell
 	}()
 	app, err := settle.New(settle.Config{
 		Servers: []string{c.Server}, ClientID: c.ClientID, ReceiveMaximum: c.Window,
@@ -146,7 +148,7 @@ func startChild(t *testing.T, c childConfig) *child {
 		t.Fatal(err)
 	}
 	p := &child{t: t, stderr: &logBuffer{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0]) //nolint:gosec,noctx // this very binary; killed below
+	p.cmd = exec.Command(os.Args[0]) // killed below
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	p.cmd.Stderr = p.stderr
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -191,13 +191,14 @@ type keyOrder struct {
 }
 
 func (o *keyOrder) note(t testing.TB, d *settle.Delivery, i int) {
+	t.Helper()
 	key := settle.ByKey(d)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.last == nil {
 		o.last = make(map[string]int)
 	}
-	if last, any := o.last[key]; any && last >= i {
+	if last, known := o.last[key]; known && last >= i {
 		t.Errorf("key %s: %d came after %d", key, i, last)
 	}
 	o.last[key] = i

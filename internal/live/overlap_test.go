@@ -15,7 +15,6 @@ import (
 
 // E5: overlapping filters. Each route gets a message once, whatever the server makes of the overlap.
 func TestLiveE5_OverlappingFilters(t *testing.T) {
-	t.Parallel()
 	const n = 50
 	server := mosquitto.Require(t)
 	publisher := newPeer(t, server)
@@ -58,7 +57,6 @@ func TestLiveE5_OverlappingFilters(t *testing.T) {
 // K1: a backlog was queued under the subscription identifiers of an older release: one that nobody knows any more, and one that is another
 // filter's now. Topics decide, and each of the two routes on the filter gets each message once.
 func TestLiveK1_BacklogUnderOlderIdentifiers(t *testing.T) {
-	t.Parallel()
 	const n = 50
 	server := mosquitto.Require(t)
 	publisher := newPeer(t, server)

@@ -3,6 +3,7 @@ package live_test
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -240,19 +241,15 @@ func (p *peer) flush() {
 func (p *peer) answers() map[byte]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	codes := make(map[byte]int, len(p.codes))
-	for code, n := range p.codes {
-		codes[code] = n
-	}
-	return codes
+	return maps.Clone(p.codes)
 }
 
 // subscribe asks for a filter, with a Subscription Identifier if it is not 0, and returns once it is granted.
 func (p *peer) subscribe(filter string, qos byte, id int) {
 	p.t.Helper()
 	packet := packets.NewControlPacket(packets.SUBSCRIBE)
-	c := packet.Content.(*packets.Subscribe) //nolint:forcetypeassert // that is what was made
-	c.PacketID = 65_535                      // beyond those of publishes
+	c := packet.Content.(*packets.Subscribe)
+	c.PacketID = 65_535 // beyond those of publishes
 	c.Subscriptions = []packets.SubOptions{{Topic: filter, QoS: qos}}
 	if id != 0 {
 		c.Properties.SubscriptionIdentifier = &id

@@ -164,7 +164,6 @@ func TestLiveDeadLetter(t *testing.T) {
 // K2, D3: while nobody subscribes to the dead-letter topic the server stores no dead letter. The original is held, not acknowledged, outlives
 // even the process, and goes when a subscriber comes.
 func TestLiveK2_D3_DeadLetterWithoutSubscribers(t *testing.T) {
-	t.Parallel()
 	server := mosquitto.Require(t)
 	publisher := newPeer(t, server)
 	for _, qos := range []settle.QoS{settle.AtLeastOnce, settle.ExactlyOnce} {
@@ -241,13 +240,13 @@ func TestLiveK3_RetriesWhileTheRetrySessionIsOffline(t *testing.T) {
 	got.await(t, 2*n+1)
 	app.awaitIdle()
 	app.stop()
-	for i := range n / 500 {
-		for k := range 500 {
-			payload := fmt.Sprintf("part%d-%d", i, k)
-			if times := got.times()[payload]; times != 2 {
-				t.Fatalf("%s was handled %d times", payload, times)
-			}
+	for payload, times := range got.times() {
+		if times != 2 && payload != "bystander-0" {
+			t.Errorf("%s was handled %d times, want 2", payload, times)
 		}
+	}
+	if different := len(got.times()); different != n+1 {
+		t.Errorf("%d messages were handled, want %d", different, n+1)
 	}
 }
 
@@ -277,7 +276,6 @@ func TestLiveK7_ReplicasOnOneRetryTopic(t *testing.T) {
 // K10: a retry topic is renamed between releases while copies wait under the old name. None is acknowledged away: with a dead-letter topic
 // they go there; without one they stay until a route has the topic again.
 func TestLiveK10_RetryTopicRenamed(t *testing.T) {
-	t.Parallel()
 	const n = 20
 	server := mosquitto.Require(t)
 	publisher := newPeer(t, server)
@@ -383,7 +381,6 @@ func TestLiveK14_RetryTopicsInsideTheFilterOfAnother(t *testing.T) {
 // K15: the server lets 20 be in flight, and twenty copies that are due in an hour take all of them. One that is due in a second is
 // handled after a second.
 func TestLiveK15_SmallInFlightLimit(t *testing.T) {
-	t.Parallel()
 	server := mosquitto.Require(t, mosquitto.Options{MaxInflight: 20})
 	publisher := newPeer(t, server)
 	for _, window := range []int{0, 20} {

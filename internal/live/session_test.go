@@ -33,7 +33,6 @@ func through(p *cutproxy.Proxy, clientID string) settle.Config {
 // The session test of the guide: cut, publish while down, start again with the same client identifier. The report published while down is the
 // first that is received.
 func TestLiveSession(t *testing.T) {
-	t.Parallel()
 	server := mosquitto.Require(t)
 	proxy := newProxy(t, server)
 	publisher := newPeer(t, server)
@@ -154,7 +153,6 @@ func TestLiveA2_FilterChanged(t *testing.T) {
 
 // A3: a backlog that arrives with CONNACK finds its handlers, all of it, in its order.
 func TestLiveA3_BacklogBeforeTheHandlers(t *testing.T) {
-	t.Parallel()
 	const n = 900 // the server queues 1,000
 	server := mosquitto.Require(t)
 	publisher := newPeer(t, server)
@@ -188,7 +186,6 @@ func TestLiveA3_BacklogBeforeTheHandlers(t *testing.T) {
 // A5: what is handled while its connection is lost is acknowledged once, on the next connection, and does not come back at
 // every reconnect.
 func TestLiveA5_AcknowledgedOnTheNewConnection(t *testing.T) {
-	t.Parallel()
 	server := mosquitto.Require(t)
 	proxy := newProxy(t, server)
 	publisher := newPeer(t, server)

@@ -50,9 +50,6 @@ func (f frame) publish() (topic string, id uint16, dup bool, payload []byte) {
 	return topic, id, f[0]&0x08 != 0, b[n+int(properties):]
 }
 
-// qos is that of a PUBLISH.
-func (f frame) qos() byte { return f[0] >> 1 & 3 }
-
 // decode is the packet as paho understands it.
 func (f frame) decode(t testing.TB) any {
 	t.Helper()
@@ -93,19 +90,12 @@ func (w *wires) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is as if nobody stood between
 	}
-	c := &wire{TCPConn: conn.(*net.TCPConn), all: w, ghost: make(chan struct{}), awake: make(chan struct{})} //nolint:forcetypeassert // tcp
+	c := &wire{TCPConn: conn.(*net.TCPConn), all: w, ghost: make(chan struct{}), awake: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.index = len(w.conns)
 	w.conns = append(w.conns, c)
 	return c, nil
-}
-
-// count is how many connections have been made.
-func (w *wires) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.conns)
 }
 
 // vanish takes the network away from a client identifier: the server sees its connection end, and the app sees nothing, until appear.
@@ -176,7 +166,7 @@ func (c *wire) connects(f frame) bool {
 	}
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
-	c.clientID = packet.Content.(*packets.Connect).ClientID //nolint:forcetypeassert // its type has been looked at
+	c.clientID = packet.Content.(*packets.Connect).ClientID
 	return c.all.refused[c.clientID]
 }
 
@@ -218,7 +208,7 @@ func (s *splitter) split(p []byte, each func(frame)) {
 	}
 	for len(data) >= 2 {
 		length, n := binary.Uvarint(data[1:min(len(data), 5)])
-		size := 1 + n + int(length) //nolint:gosec // four bytes of seven bits
+		size := 1 + n + int(length)
 		if n <= 0 || size > len(data) {
 			break
 		}

@@ -26,7 +26,7 @@
 //	Arrive, another message, same identifier      any              gone (handled on, or handled; never acknowledged)
 //	an unseen one of its QoS is adopted           parked           settled
 //	nothing unseen left, DUP = 0, a frame that
-//	matches nothing, window full, 5 s             parked           open (handled again)
+//	matches nothing, ReleaseParked                parked           open (handled again)
 //	Settle                                        open             settled
 //	TakeAcks, nothing before it open or parked    settled|answered gone; remembered as acknowledged
 //	Pubrel                                        any              gone; PUBCOMP is due

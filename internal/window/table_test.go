@@ -143,15 +143,20 @@ var transitions = []struct {
 		l.arrive("b'", q1(2, 'a'), Fresh, "a'", "b'")
 		l.is("b", "gone")
 	}},
-	{"parked to open: window full", func(l *ledger) {
+	{"parked beyond Receive Maximum: the server exceeds it", func(l *ledger) {
 		l.w = New(Config{ReceiveMaximum: 1})
 		l.begin(false)
-		l.fresh("a", q1(1, 'a'))
-		l.fresh("b", q1(2, 'a'))
+		for id, name := range []string{"a", "b", "c"} {
+			l.fresh(name, q1(uint16(id+1), 'a'))
+		}
 		l.settle("a", due)
-		l.acks("A1")
+		l.settle("b", notDue)
+		l.acks("A1 A2")
 		l.begin(true)
-		l.fresh("a'", resent(q1(1, 'a')))
+		l.arrive("a'", resent(q1(1, 'a')), Parked)
+		l.arrive("b'", resent(q1(2, 'a')), Parked)
+		l.arrive("c'", resent(q1(3, 'a')), Adopted) // so a' and b' are what was acknowledged
+		l.acks("A1 A2")
 	}},
 	{"parked to open: 5 s", func(l *ledger) {
 		l.parked()

@@ -211,8 +211,7 @@ func (w *Window) Arrive(e *Entry, due []*Entry) (Arrival, []*Entry) {
 		w.enter(e, s)
 		due = append(due, e)
 	}
-	if w.certain[1] == 0 || w.unacknowledged() >= w.config.ReceiveMaximum {
-		// Nothing is left that could prove it, or the server may send nothing more before something is acknowledged.
+	if w.certain[1] == 0 { // nothing is left that could prove it
 		due = w.releaseParked(due)
 		if arrival == Parked {
 			arrival = Fresh
@@ -312,8 +311,8 @@ func (w *Window) releaseParked(due []*Entry) []*Entry {
 	return due
 }
 
-// ReleaseParked appends to due, in order, all that is parked: nothing has proved it for too long. It does nothing if
-// epoch is over.
+// ReleaseParked appends to due, in order, all that is parked, because its owner has waited long enough for a proof: longer than a
+// server takes that may send on, or a moment where the window is Full and nothing more comes. It does nothing if epoch is over.
 func (w *Window) ReleaseParked(epoch uint64, due []*Entry) []*Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -310,10 +310,8 @@ func FuzzScanner(f *testing.F) {
 func use(f Frame) {
 	var p Publish
 	if ParsePublish(f, &p) == nil {
-		for range p.SubscriptionIDs() {
-		}
-		for range p.UserProperties() {
-		}
+		p.SubscriptionIDs()(func(uint32) bool { return true })
+		p.UserProperties()(func(string, string) bool { return true })
 	}
 	_ = CheckControl(f)
 	_, _ = ParseConnack(f)

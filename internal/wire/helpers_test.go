@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -78,7 +79,7 @@ func wantError(t *testing.T, err error, code byte, reason string) {
 		t.Errorf("got %v, want an *Error with code %#x", err, code)
 		return
 	}
-	if wrong.Code != code || !bytes.HasSuffix([]byte(wrong.Reason), []byte(reason)) {
+	if wrong.Code != code || !strings.HasSuffix(wrong.Reason, reason) {
 		t.Errorf("got %#x %q, want %#x %q", wrong.Code, wrong.Reason, code, reason)
 	}
 }

@@ -237,5 +237,5 @@ func wellFormedUnicode(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(
 // text turns bytes of a frame into a string without copying them. This is sound because the bytes of a
 // frame are never written again: the Scanner cuts frames out of memory that it does not use twice.
 func text(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b))
+	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // the bytes of a frame are never written again
 }

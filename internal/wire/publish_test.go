@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strings"
@@ -135,8 +136,8 @@ func TestParsePublishAccepts(t *testing.T) {
 			w := test.want
 			if p.Topic != w.Topic || p.QoS != w.QoS || p.PacketID != w.PacketID || p.Dup != w.Dup || p.Retain != w.Retain ||
 				p.PayloadFormat != w.PayloadFormat || p.HasPayloadFormat != w.HasPayloadFormat || p.Expiry != w.Expiry || p.HasExpiry != w.HasExpiry ||
-				p.ContentType != w.ContentType || p.ResponseTopic != w.ResponseTopic || string(p.Payload) != string(w.Payload) ||
-				string(p.CorrelationData) != string(w.CorrelationData) || (p.CorrelationData == nil) != (w.CorrelationData == nil) {
+				p.ContentType != w.ContentType || p.ResponseTopic != w.ResponseTopic || !bytes.Equal(p.Payload, w.Payload) ||
+				!bytes.Equal(p.CorrelationData, w.CorrelationData) || (p.CorrelationData == nil) != (w.CorrelationData == nil) {
 				t.Errorf("got %+v\nwant %+v", p, w)
 			}
 			if &p.Frame.Bytes[0] != &f.Bytes[0] {

@@ -56,21 +56,21 @@ func referenceFrame(data []byte, l Limits) (Frame, int, error) {
 // referenceOversize returns a zero Frame for a PUBLISH that is not oversize after all.
 func referenceOversize(there []byte, header, total int, l Limits) (Frame, error) {
 	if len(there) < header+2 {
-		return Frame{}, referenceShort(there, total, header+2)
+		return Frame{}, referenceShort(total, header+2)
 	}
 	at := header + 2 + int(binary.BigEndian.Uint16(there[header:]))
 	if there[0]&6 != 0 {
 		at += 2
 	}
 	if len(there) <= at {
-		return Frame{}, referenceShort(there, total, at+1)
+		return Frame{}, referenceShort(total, at+1)
 	}
 	length, size := varint(there[at:])
 	switch {
 	case size < 0:
 		return Frame{}, malformed(PUBLISH, "has a bad property length")
 	case size == 0:
-		return Frame{}, referenceShort(there, total, len(there)+1)
+		return Frame{}, referenceShort(total, len(there)+1)
 	case at+size+length > total:
 		return Frame{}, malformed(PUBLISH, "ends within its properties")
 	}
@@ -93,7 +93,7 @@ func referenceOversize(there []byte, header, total int, l Limits) (Frame, error)
 }
 
 // referenceShort is why a frame of which not enough is there does not have the byte before need.
-func referenceShort(there []byte, total, need int) error {
+func referenceShort(total, need int) error {
 	if need > total {
 		return malformed(PUBLISH, "ends before its properties")
 	}

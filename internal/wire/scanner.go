@@ -1,6 +1,9 @@
 package wire
 
-import "io"
+import (
+	"errors"
+	"io"
+)
 
 // Limits bound what a Scanner keeps in memory.
 type Limits struct {
@@ -96,7 +99,7 @@ func (s *Scanner) next() (Frame, error) {
 			return s.cut(header, total), nil
 		}
 		if err := s.fill(); err != nil {
-			if err == io.EOF && s.head < s.tail {
+			if errors.Is(err, io.EOF) && s.head < s.tail {
 				err = io.ErrUnexpectedEOF
 			}
 			return Frame{}, err
@@ -216,7 +219,7 @@ func (s *Scanner) read(p []byte) (int, error) {
 
 // unexpected is err as it is to be told within a frame.
 func unexpected(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

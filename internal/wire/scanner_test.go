@@ -137,8 +137,8 @@ func checkStream(t *testing.T, sent [][]byte, got []Frame) {
 
 // Two oversize frames are Same only if what was read past is the same.
 func TestScannerOversizeDigest(t *testing.T) {
-	next := func(b []byte, max int) Frame {
-		f, err := NewScanner(iotest.HalfReader(bytes.NewReader(b)), Limits{MaxPayload: 10, MaxControl: max, Chunk: 600}).Next()
+	next := func(b []byte, control int) Frame {
+		f, err := NewScanner(iotest.HalfReader(bytes.NewReader(b)), Limits{MaxPayload: 10, MaxControl: control, Chunk: 600}).Next()
 		if err != nil || f.Oversize == 0 {
 			t.Fatalf("got %+v, %v", f, err)
 		}

@@ -31,8 +31,9 @@ func main() {
 }
 
 func demo(args []string) (code int, err error) {
-	// An interrupt reaches the service too, which then ends in good order.
-	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A terminal interrupts the service too, which then ends in good order; a second signal from here would end it at once.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	ctx, release := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer release()
 
 	folder, err := os.MkdirTemp("", "settle-demo-")
@@ -42,7 +43,7 @@ func demo(args []string) (code int, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	// Built and not `go run`, which has exit codes of its own.
 	service := filepath.Join(folder, "billing")
-	build := exec.CommandContext(ctx, "go", "build", "-o", service, "github.com/settlemq/settle/examples/billing")
+	build := exec.CommandContext(ctx, "go", "build", "-o", service, "github.com/settlemq/settle/examples/billing") //nolint:gosec // the folder is ours
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		return 0, fmt.Errorf("go build: %w", err)
@@ -65,7 +66,7 @@ func demo(args []string) (code int, err error) {
 
 // run runs the service and returns its exit code.
 func run(ctx context.Context, service string, args []string) (int, error) {
-	c := exec.CommandContext(ctx, service, args...)
+	c := exec.CommandContext(ctx, service, args...) //nolint:gosec // what was built just now, with the flags of who runs it
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = time.Minute
