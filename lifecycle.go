@@ -104,7 +104,7 @@ func (in *inbound) oldest() time.Duration {
 // that is due, and disconnects. It never unsubscribes: what was not handled stays with the server and comes back with the
 // session, to this client id. What the server would not send again, at QoS 0 for instance, is handled first.
 //
-// It is bounded by ctx. Where something had not settled by then, it returns a *[DrainError]; what the server
+// It is bounded by ctx: where that ends before ShutdownTimeout, handlers are told when three quarters of its time are over. Where something had not settled by then, it returns a *[DrainError]; what the server
 // keeps comes back with the session all the same. Stop may be
 // called from anywhere and more than once, from a handler too if ctx has an end: it cannot return before that handler does. All calls return
 // the same.
@@ -204,9 +204,13 @@ func exceptFarewell(ctx context.Context, reason error) (context.Context, context
 
 // settleRunning waits until the lanes have finished. When ShutdownTimeout is over it tells the handlers.
 func (a *App) settleRunning(ctx context.Context) error {
-	patience, cancel := context.WithTimeoutCause(ctx, a.config.ShutdownTimeout, ErrStopping)
+	patience := a.config.ShutdownTimeout
+	if deadline, ok := ctx.Deadline(); ok { // leave time to tell the handlers, and for the farewell
+		patience = min(patience, time.Until(deadline)*3/4)
+	}
+	orderly, cancel := context.WithTimeoutCause(ctx, patience, ErrStopping)
 	defer cancel()
-	for a.workers.wait(patience) == nil {
+	for a.workers.wait(orderly) == nil {
 		if !a.resume() {
 			return nil
 		}

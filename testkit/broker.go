@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 
@@ -155,10 +156,23 @@ type inProcess struct {
 	*Broker
 
 	cancel func()
+
+	tapsMu sync.Mutex
+	taps   []*tap // of connections that the app has not closed, and perhaps others
 }
 
 func (s *inProcess) attach(k *Kit) error {
-	k.redirect(func(ctx context.Context, _ *url.URL) (net.Conn, error) { return s.server.Dial(ctx) }, nil)
+	k.redirect(func(ctx context.Context, _ *url.URL) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		t, app, server := newTap(&k.rec.pulse)
+		s.tapsMu.Lock()
+		s.taps = append(slices.DeleteFunc(s.taps, func(t *tap) bool { return t.closed.Load() }), t)
+		s.tapsMu.Unlock()
+		go s.server.Serve(server) // Close of the server ends it
+		return app, nil
+	}, nil)
 	for _, rt := range k.rec.routes {
 		if err := s.readDeadLetters(rt.DeadLetterTo); err != nil {
 			return err
@@ -177,6 +191,12 @@ func (s *inProcess) detach() {
 
 func (s *inProcess) publish(ctx context.Context, p *paho.Publish) error {
 	return errors.Join(ctx.Err(), s.Broker.publish(p))
+}
+
+func (s *inProcess) caughtUp() bool {
+	s.tapsMu.Lock()
+	defer s.tapsMu.Unlock()
+	return !slices.ContainsFunc(s.taps, func(t *tap) bool { return !t.caughtUp() })
 }
 
 func (s *inProcess) cut(_ *Kit, clientIDs []string) {

@@ -44,6 +44,8 @@ type server interface {
 	// detach ends what attach began.
 	detach()
 	publish(ctx context.Context, p *paho.Publish) error
+	// caughtUp says that the server has handled all that the app has written, as far as can be seen.
+	caughtUp() bool
 	// cut breaks the connections of these clients.
 	cut(k *Kit, clientIDs []string)
 	// idle says that nothing is queued or in flight for a client, as far as can be seen.
@@ -145,7 +147,7 @@ func (k *Kit) Publish(topic string, value any, options ...settle.MessageOption) 
 }
 
 // CutConnection breaks the app's connections without DISCONNECT, as a network does, and returns when the app has noticed. The app
-// connects again by itself, after its backoff.
+// connects again by itself, after its backoff, which is long for one that is cut again and again as soon as it is connected.
 func (k *Kit) CutConnection() {
 	k.t.Helper()
 	before := make(map[string]uint64)

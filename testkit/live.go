@@ -95,6 +95,7 @@ func (s *live) cut(k *Kit, _ []string) { bridge.Settle.Drop(k.app, errCut) }
 
 var errCut = fmt.Errorf("testkit: CutConnection")
 
+func (s *live) caughtUp() bool        { return true }
 func (s *live) idle(string) bool      { return true }
 func (s *live) session(string) string { return "" }
 func (s *live) wire(string) []string  { return nil }

@@ -114,7 +114,7 @@ const (
 
 func (k *Kit) quiet() bool {
 	s := bridge.Settle.State(k.app)
-	if s.Unsettled+s.Unconfirmed+s.OnTheirWay+s.Unacknowledged > 0 || s.Due || s.Writing || !s.Ready && !s.Ended {
+	if s.Unsettled+s.Unconfirmed+s.OnTheirWay+s.Unacknowledged > 0 || s.Due || s.Writing || !s.Ready && !s.Ended || !k.server.caughtUp() {
 		return false
 	}
 	return !slices.ContainsFunc(s.Connections, func(c bridge.Connection) bool { return !k.server.idle(c.ClientID) })
@@ -125,7 +125,7 @@ func (k *Kit) ends(records []*record, checked *int) bool {
 	if !k.rec.complete(records, checked) {
 		return k.atRest()
 	}
-	return !bridge.Settle.State(k.app).Writing
+	return !bridge.Settle.State(k.app).Writing && k.server.caughtUp()
 }
 
 // atRest says that nothing will be acknowledged before somebody else does something, or time has passed: a delivery is held, or
@@ -138,7 +138,7 @@ func (k *Kit) atRest() bool {
 	case !s.Ready, s.Unsettled > s.Held+s.Waiting, s.Unconfirmed > 0, s.Due, s.Writing:
 		return false
 	}
-	return s.Held > 0
+	return s.Held > 0 && k.server.caughtUp()
 }
 
 // of are the first n settlements of some routes, in order; n < 0: all.

@@ -121,21 +121,25 @@ func (b *Broker) welcome(nc net.Conn) *conn {
 	return c
 }
 
-// Dial returns the client's end of a new connection to the server: an unbuffered pipe, each end of which has a CloseWrite
-// method, as TCP has.
+// Dial returns the client's end of a new connection to the server: a pipe as [Pipe] makes them. A connection has a goroutine only
+// while there is something to read or to write: ten thousand idle ones cost little.
 func (b *Broker) Dial(ctx context.Context) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	client, server := Pipe()
+	client, server := newPipe()
 	c := b.welcome(server)
 	if c == nil {
 		return nil, ErrClosed
 	}
-	go func() {
-		defer b.wg.Done()
-		c.read()
-	}()
+	b.wg.Done()
+	server.in.notify = func() {
+		b.mu.Lock()
+		defer b.unlock()
+		if !b.closed {
+			b.wg.Go(func() { c.readPipe(server) })
+		}
+	}
 	return client, nil
 }
 
@@ -153,9 +157,7 @@ func (b *Broker) Listen(ctx context.Context, address string) (net.Addr, error) {
 		return nil, ErrClosed
 	}
 	b.listeners[l] = struct{}{}
-	b.wg.Add(1)
-	go func() {
-		defer b.wg.Done()
+	b.wg.Go(func() {
 		for {
 			nc, err := l.Accept()
 			if err != nil {
@@ -168,7 +170,7 @@ func (b *Broker) Listen(ctx context.Context, address string) (net.Addr, error) {
 				}()
 			}
 		}
-	}()
+	})
 	return l.Addr(), nil
 }
 

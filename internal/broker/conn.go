@@ -14,6 +14,7 @@ type conn struct {
 
 	// The reader's own.
 	in      inbox
+	need    int // the size of the packet that has come in part, or 0
 	aliases map[uint16]string
 	verdict Verdict // on the packet in hand
 
@@ -49,17 +50,38 @@ type conn struct {
 
 // read is the connection's goroutine: it reads until the connection ends.
 func (c *conn) read() {
-	for need := 0; ; {
-		n, err := c.nc.Read(c.in.space(need))
-		c.in.end += n
-		if n > 0 {
-			need = c.take()
-		}
-		if err != nil {
-			c.lost(err)
+	for {
+		n, err := c.nc.Read(c.in.space(c.need))
+		if !c.took(n, err) {
 			return
 		}
 	}
+}
+
+// readPipe reads until there is nothing more to read for now. It is called again when there is.
+func (c *conn) readPipe(nc *end) {
+	for {
+		n, any, err := nc.in.tryRead(c.in.space(c.need))
+		if !any {
+			c.in.rest()
+			return
+		}
+		if !c.took(n, err) {
+			return
+		}
+	}
+}
+
+// took handles what one read has brought, and tells whether there can be more.
+func (c *conn) took(n int, err error) bool {
+	c.in.end += n
+	if n > 0 {
+		c.need = c.take()
+	}
+	if err != nil {
+		c.lost(err)
+	}
+	return err == nil
 }
 
 // take handles the packets that have come, and returns the size of the one that has come in part.
@@ -241,6 +263,9 @@ func (c *conn) part() {
 
 // finish has the writer write what is there and then close, and does not wait for ever for a client that does not read.
 func (c *conn) finish() {
+	if c.closed {
+		return
+	}
 	c.ending = true
 	c.closing = c.b.arm(closePatience, c.close)
 	c.b.wake(c)

@@ -174,7 +174,7 @@ func TestTakeoverOfAStalledClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer stalled.Close()
+		defer func() { _ = stalled.Close() }()
 		_, _ = stalled.Write(encoded(connecting("c")))
 		synctest.Wait()
 		begin := time.Now()
@@ -285,12 +285,12 @@ func TestWill(t *testing.T) {
 		end   func(b *Broker, cl *client)
 		after time.Duration // -1: not at all
 	}{
-		{"connection lost", 0, func(b *Broker, cl *client) { b.Cut("c") }, 0},
-		{"DISCONNECT 0x00", 0, func(b *Broker, cl *client) { cl.send(&packets.Disconnect{}) }, -1},
-		{"DISCONNECT 0x04", 0, func(b *Broker, cl *client) { cl.send(&packets.Disconnect{ReasonCode: 4}) }, 0},
-		{"protocol error", 0, func(b *Broker, cl *client) { cl.send(&packets.Connack{}) }, 0},
-		{"delayed", 5, func(b *Broker, cl *client) { b.Cut("c") }, 5 * time.Second},
-		{"delayed, session over before", 5000, func(b *Broker, cl *client) { b.Cut("c") }, 3600 * time.Second},
+		{"connection lost", 0, func(b *Broker, _ *client) { b.Cut("c") }, 0},
+		{"DISCONNECT 0x00", 0, func(_ *Broker, cl *client) { cl.send(&packets.Disconnect{}) }, -1},
+		{"DISCONNECT 0x04", 0, func(_ *Broker, cl *client) { cl.send(&packets.Disconnect{ReasonCode: 4}) }, 0},
+		{"protocol error", 0, func(_ *Broker, cl *client) { cl.send(&packets.Connack{}) }, 0},
+		{"delayed", 5, func(b *Broker, _ *client) { b.Cut("c") }, 5 * time.Second},
+		{"delayed, session over before", 5000, func(b *Broker, _ *client) { b.Cut("c") }, 3600 * time.Second},
 		{"delayed, resumed in time", 5, func(b *Broker, cl *client) { b.Cut("c"); connectAs(cl.t, b, "c") }, -1},
 		{"delayed, clean start", 5, func(b *Broker, cl *client) { b.Cut("c"); connectAs(cl.t, b, "c", cleanStart) }, 0},
 		{"taken over", 0, func(b *Broker, cl *client) { connectAs(cl.t, b, "c") }, 0},

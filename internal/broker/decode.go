@@ -24,7 +24,6 @@ type connect struct {
 	hasAuthMethod   bool
 	will            *message
 	willDelay       uint32
-	willExpiry      uint32 // seconds, of the will, where will.expires says that it has one
 }
 
 // errNotMQTT is the violation of a peer that does not speak MQTT: it gets no answer at all (3.1.2.1).

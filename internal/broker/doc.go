@@ -35,8 +35,8 @@
 //	PUBREC of 0x80 or more (QoS 2)               sent       gone
 //	PUBCOMP                                      released   gone
 //	connection resumed                           released   released, PUBREL again, in the order of the PUBRECs
-//	connection resumed, room                     sent       sent again, DUP 1, in send order, before anything queued
-//	the same, its PUBLISH had never been written sent       sent, DUP 0
+//	connection resumed, room                     sent       unchanged; PUBLISH again with DUP 1, in send order, before all queued ones
+//	the same, PUBLISH never handed to Write      sent       unchanged; PUBLISH with DUP 0
 //	session ends                                 any        gone; if shared, back to its group (see below)
 //
 // On a connection that lives nothing is sent twice. The window is the smaller of the client's Receive Maximum and

@@ -86,14 +86,14 @@ func inspect(frame []byte) Packet {
 	b := frame[1+size:]
 	switch p.Type {
 	case PUBLISH:
-		p.inspectPublish(frame[0], b)
+		inspectPublish(&p, frame[0], b)
 	case PUBACK, PUBREC, PUBREL, PUBCOMP:
-		p.inspectID(b)
+		inspectID(&p, b)
 		if len(b) > 2 {
 			p.Code = b[2]
 		}
 	case SUBSCRIBE, UNSUBSCRIBE:
-		b = skipProperties(p.inspectID(b))
+		b = skipProperties(inspectID(&p, b))
 		for len(b) > 0 {
 			name, rest, ok := field(b)
 			if p.Type == SUBSCRIBE {
@@ -108,7 +108,7 @@ func inspect(frame []byte) Packet {
 			b = rest
 		}
 	case SUBACK, UNSUBACK:
-		p.inspectID(b)
+		inspectID(&p, b)
 	case CONNACK:
 		if len(b) > 1 {
 			p.Code = b[1]
@@ -121,7 +121,7 @@ func inspect(frame []byte) Packet {
 	return p
 }
 
-func (p *Packet) inspectID(b []byte) (rest []byte) {
+func inspectID(p *Packet, b []byte) (rest []byte) {
 	if len(b) < 2 {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (p *Packet) inspectID(b []byte) (rest []byte) {
 	return b[2:]
 }
 
-func (p *Packet) inspectPublish(first byte, b []byte) {
+func inspectPublish(p *Packet, first byte, b []byte) {
 	p.QoS, p.Dup, p.Retain = first>>1&3, first&8 != 0, first&1 != 0
 	name, b, ok := field(b)
 	if !ok {
@@ -137,7 +137,7 @@ func (p *Packet) inspectPublish(first byte, b []byte) {
 	}
 	p.Topic = string(name)
 	if p.QoS > 0 {
-		b = p.inspectID(b)
+		b = inspectID(p, b)
 	}
 	p.Payload = skipProperties(b)
 }

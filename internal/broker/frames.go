@@ -69,3 +69,10 @@ func (i *inbox) space(need int) []byte {
 }
 
 func (i *inbox) bytes() []byte { return i.buf[i.start:i.end] }
+
+// rest gives up the buffer of a connection that has little to say.
+func (i *inbox) rest() {
+	if i.start == i.end && len(i.buf) == inboxMin {
+		*i = inbox{}
+	}
+}

@@ -36,7 +36,7 @@ func FuzzServe(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer bad.Close()
+			defer func() { _ = bad.Close() }()
 			go func() { _, _ = io.Copy(io.Discard, bad) }()
 			if connected {
 				data = append(encoded(connecting("c", withWill("a", 1))), data...)

@@ -294,12 +294,12 @@ func TestAcknowledgementsAreHeldToTheirTurn(t *testing.T) {
 		{"in order, each of its QoS", func(q1, q2 []uint16) []out {
 			return []out{pubrec(q2[0]), puback(q1[0]), puback(q1[1]), pubrec(q2[1]), pubcomp(q2[1]), pubcomp(q2[0])}
 		}, true},
-		{"PUBACK out of order", func(q1, q2 []uint16) []out { return []out{puback(q1[1])} }, false},
-		{"PUBREC out of order", func(q1, q2 []uint16) []out { return []out{pubrec(q2[1])} }, false},
-		{"PUBACK twice", func(q1, q2 []uint16) []out { return []out{puback(q1[0]), puback(q1[0])} }, false},
-		{"PUBACK for QoS 2", func(q1, q2 []uint16) []out { return []out{puback(q2[0])} }, false},
-		{"PUBREC for QoS 1", func(q1, q2 []uint16) []out { return []out{pubrec(q1[0])} }, false},
-		{"PUBCOMP before PUBREC", func(q1, q2 []uint16) []out { return []out{pubcomp(q2[0])} }, false},
+		{"PUBACK out of order", func(q1, _ []uint16) []out { return []out{puback(q1[1])} }, false},
+		{"PUBREC out of order", func(_, q2 []uint16) []out { return []out{pubrec(q2[1])} }, false},
+		{"PUBACK twice", func(q1, _ []uint16) []out { return []out{puback(q1[0]), puback(q1[0])} }, false},
+		{"PUBACK for QoS 2", func(_, q2 []uint16) []out { return []out{puback(q2[0])} }, false},
+		{"PUBREC for QoS 1", func(q1, _ []uint16) []out { return []out{pubrec(q1[0])} }, false},
+		{"PUBCOMP before PUBREC", func(_, q2 []uint16) []out { return []out{pubcomp(q2[0])} }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, Options{}, func(t *testing.T, b *Broker) {
@@ -347,7 +347,7 @@ func TestNeverWrittenIsNoDuplicate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
+		defer func() { _ = nc.Close() }()
 		_, _ = nc.Write(encoded(connecting("s"), &packets.Subscribe{
 			PacketID: 1, Properties: &packets.Properties{}, Subscriptions: []packets.SubOptions{{Topic: "a", QoS: 1}},
 		}))

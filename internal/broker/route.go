@@ -13,7 +13,6 @@ type target struct {
 	ids         []uint32
 	qos         byte
 	asPublished bool
-	several     bool // ids is a slice of its own
 }
 
 // route gives a message to all who subscribed to its topic, and keeps it if it is to be retained. It returns how many

@@ -72,14 +72,14 @@ func TestSharedHandsBack(t *testing.T) {
 		end  func(b *Broker, x *client)
 		want bool // y gets what x had
 	}{
-		{"connection lost", 1, func(b *Broker, x *client) { b.Cut("x") }, false},
-		{"session expired", 1, func(b *Broker, x *client) { b.Cut("x"); pass(time.Hour) }, true},
-		{"session expired, QoS 2", 2, func(b *Broker, x *client) { b.Cut("x"); pass(time.Hour) }, false},
-		{"session ended by DISCONNECT", 1, func(b *Broker, x *client) {
+		{"connection lost", 1, func(b *Broker, _ *client) { b.Cut("x") }, false},
+		{"session expired", 1, func(b *Broker, _ *client) { b.Cut("x"); pass(time.Hour) }, true},
+		{"session expired, QoS 2", 2, func(b *Broker, _ *client) { b.Cut("x"); pass(time.Hour) }, false},
+		{"session ended by DISCONNECT", 1, func(_ *Broker, x *client) {
 			x.send(&packets.Disconnect{Properties: &packets.Properties{SessionExpiryInterval: ptr[uint32](0)}})
 		}, true},
 		{"clean start", 1, func(b *Broker, x *client) { connectAs(x.t, b, "x", cleanStart) }, true},
-		{"unsubscribed", 1, func(b *Broker, x *client) {
+		{"unsubscribed", 1, func(_ *Broker, x *client) {
 			x.send(&packets.Unsubscribe{PacketID: 1, Topics: []string{"$share/g/a"}, Properties: &packets.Properties{}})
 		}, false}, // it is still being delivered (3.10.4)
 	} {
@@ -120,7 +120,7 @@ func TestSharedHandsBackWhatWasNotWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer stalled.Close()
+		defer func() { _ = stalled.Close() }()
 		_, _ = stalled.Write(encoded(connecting("x"), &packets.Subscribe{
 			PacketID: 1, Properties: &packets.Properties{}, Subscriptions: []packets.SubOptions{{Topic: "$share/g/a", QoS: 2}},
 		}))

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -84,11 +85,12 @@ func (l *wireLog) put(b *Broker, r record, bytes []byte) {
 	r.at = time.Now()
 	bytes = bytes[:min(len(bytes), headSize)]
 	if len(l.records) < b.opts.WireLog {
-		r.head = append([]byte(nil), bytes...)
+		r.head = slices.Clone(bytes)
 		l.records = append(l.records, r)
 		return
 	}
-	r.head = append(l.records[l.next].head[:0], bytes...)
+	memory := l.records[l.next].head[:0]
+	r.head = append(memory, bytes...)
 	l.records[l.next] = r
 	l.next = (l.next + 1) % len(l.records)
 }
@@ -107,7 +109,7 @@ func (b *Broker) WireLog(clientID string) []string {
 	records = append(records, l.records[l.next:]...)
 	records = append(records, l.records[:l.next]...)
 	for i := range records {
-		records[i].head = append([]byte(nil), records[i].head...)
+		records[i].head = slices.Clone(records[i].head)
 	}
 	b.unlock()
 	lines := make([]string, len(records))

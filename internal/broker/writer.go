@@ -114,9 +114,9 @@ func (c *conn) handOver(batch []byte) {
 // writeScreened shows each packet to the interceptor and does as it says.
 func (c *conn) writeScreened(batch []byte, f Interceptor, clientID string) error {
 	for len(batch) > 0 {
-		frame, rest, _, err := splitFrame(batch)
-		if err != nil || frame == nil {
-			return nil // cannot be: the batch is of our own making
+		frame, rest, _, _ := splitFrame(batch)
+		if frame == nil {
+			break // cannot be: the batch is of our own making
 		}
 		batch = rest
 		if err := c.writeOne(frame, f(clientID, ToClient, inspect(frame))); err != nil {
@@ -173,9 +173,7 @@ func (c *conn) postpone(frame []byte, v Verdict) {
 	if b.closed || c.closed {
 		return
 	}
-	b.wg.Add(1)
-	go func() {
-		defer b.wg.Done()
+	b.wg.Go(func() {
 		c.sleep(v.Late)
 		b.mu.Lock()
 		defer b.unlock()
@@ -185,7 +183,7 @@ func (c *conn) postpone(frame []byte, v Verdict) {
 		c.late = append(c.late, frame)
 		b.wake(c)
 		c.afterwards(v)
-	}()
+	})
 }
 
 // writeLate writes packets that the interceptor has seen already, or has made.
