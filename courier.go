@@ -26,7 +26,8 @@ type couriers struct {
 	mu        sync.Mutex
 	queued    []*errand
 	blocked   [2][]*errand // originals, and what follows a copy; in order
-	busy      int          // goroutines that publish
+	busy      int          // goroutines
+	away      int          // of busy, those whose publish is under way
 	pending   int          // errands not done
 	abandoned int          // errands given up because the app stops
 	idle      chan struct{}
@@ -119,7 +120,7 @@ func (c *couriers) pump() {
 			c.blocked[class] = c.blocked[class][1:]
 		}
 	}
-	for c.busy < min(maxCouriers, len(c.queued)) {
+	for c.busy < maxCouriers && c.busy-c.away < len(c.queued) {
 		c.busy++
 		c.app.background.Add(1)
 		go c.work()
@@ -138,8 +139,12 @@ func (c *couriers) work() {
 		e := c.queued[0]
 		c.queued[0] = nil
 		c.queued = c.queued[1:]
+		c.away++
 		c.mu.Unlock()
 		c.run(e)
+		c.mu.Lock()
+		c.away--
+		c.mu.Unlock()
 	}
 }
 

@@ -81,6 +81,19 @@ func TestD1_ADeadLetterThatFailsKeepsItsOriginal(t *testing.T) {
 	}
 }
 
+func TestD1_AMissingAnswerHoldsUpNoOtherCopy(t *testing.T) {
+	in(t, func(t *testing.T) {
+		_, main := up(t, nil, settle.Handle("a", func(context.Context, []byte) settle.Outcome { return settle.Reject(errFails) }, settle.DeadLetterTo("dead")))
+		main.set(func(h *hooks) {
+			h.publish = func(c *packets.Publish) (byte, bool) { return 0, string(c.Payload) != "1" }
+		})
+		for i := range 5 {
+			main.send(numbered("a", 1, i+1, 1)...)
+		}
+		main.expect("PUBLISH dead q1 1", "PUBLISH dead q1 2", "PUBLISH dead q1 3", "PUBLISH dead q1 4", "PUBLISH dead q1 5")
+	})
+}
+
 func TestD2_ACopyThatIsPublishedTwiceIsRecognised(t *testing.T) {
 	in(t, func(t *testing.T) {
 		c := newCalls()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -63,7 +64,6 @@ func fill(ctx context.Context, server, consumer string, messages int) error {
 	if err := app.Start(ctx); err != nil {
 		return err
 	}
-	defer app.Stop(ctx)
 	var (
 		body = payload()
 		wg   sync.WaitGroup
@@ -81,7 +81,7 @@ func fill(ctx context.Context, server, consumer string, messages int) error {
 	}
 	wg.Wait()
 	close(errs)
-	return <-errs
+	return errors.Join(<-errs, app.Stop(ctx))
 }
 
 func subscription(consumer string) *paho.Subscribe {
@@ -90,7 +90,7 @@ func subscription(consumer string) *paho.Subscribe {
 
 // connect opens a session that lasts, with paho.
 func connect(ctx context.Context, server, clientID string, clean bool, received func(paho.PublishReceived) (bool, error)) (*paho.Client, error) {
-	conn, err := dial(server)
+	conn, err := dial(ctx, server)
 	if err != nil {
 		return nil, err
 	}

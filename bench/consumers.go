@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,7 +70,7 @@ func consume(name, server string, messages int, profile string) error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		if err := pprof.StartCPUProfile(f); err != nil {
 			return err
 		}
@@ -86,8 +87,12 @@ func consume(name, server string, messages int, profile string) error {
 	if err := consumer(ctx, server, m); err != nil {
 		return err
 	}
-	if left, err := leftOver(ctx, server, name); err != nil || left {
-		return fmt.Errorf("messages were left unacknowledged (%v)", err)
+	left, err := leftOver(ctx, server, name)
+	if err != nil {
+		return err
+	}
+	if left {
+		return errors.New("messages were left unacknowledged")
 	}
 	return json.NewEncoder(os.Stdout).Encode(<-m.done)
 }
@@ -144,11 +149,11 @@ func viaSettle(ctx context.Context, server string, m *meter) error {
 // byHand is what somebody would write for this one case: read, decode, acknowledge what one read of the socket held, at once. It is
 // the limit of what a library can reach.
 func byHand(ctx context.Context, server string, m *meter) error {
-	conn, err := dial(server)
+	conn, err := dial(ctx, server)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
 			return err
@@ -172,11 +177,12 @@ func byHand(ctx context.Context, server string, m *meter) error {
 		if err != nil {
 			return err
 		}
-		length, err := binary.ReadUvarint(in) // the Remaining Length is encoded in the same way
+		remaining, err := binary.ReadUvarint(in) // it is encoded in the same way
 		if err != nil {
 			return err
 		}
-		frame, err := in.Peek(int(length))
+		length := int(remaining) //nolint:gosec // at most 268,435,455
+		frame, err := in.Peek(length)
 		if err != nil {
 			return err
 		}
@@ -184,13 +190,13 @@ func byHand(ctx context.Context, server string, m *meter) error {
 			topic := int(binary.BigEndian.Uint16(frame))
 			id := frame[2+topic : 4+topic]
 			properties, n := binary.Uvarint(frame[4+topic:])
-			if err := decode(frame[4+topic+n+int(properties):]); err != nil {
+			if err := decode(frame[4+topic+n+int(properties):]); err != nil { //nolint:gosec // shorter than its frame
 				return err
 			}
 			m.count()
 			acks = append(acks, packets.PUBACK<<4, 2, id[0], id[1])
 		}
-		if _, err := in.Discard(int(length)); err != nil {
+		if _, err := in.Discard(length); err != nil {
 			return err
 		}
 	}
@@ -221,10 +227,11 @@ func leftOver(ctx context.Context, server, name string) (bool, error) {
 	return len(arrived) > 0, client.Disconnect(&paho.Disconnect{})
 }
 
-func dial(server string) (net.Conn, error) {
+func dial(ctx context.Context, server string) (net.Conn, error) {
 	host, err := hostOf(server)
 	if err != nil {
 		return nil, err
 	}
-	return net.Dial("tcp", host)
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", host)
 }

@@ -54,7 +54,7 @@ func compare(messages, rounds int, only string, least float64, profile string) e
 	if err != nil {
 		return err
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 
 	names := []string{"paho", "settle", "loop"}
 	if only != "" {
@@ -73,7 +73,9 @@ func compare(messages, rounds int, only string, least float64, profile string) e
 			results[name] = append(results[name], r)
 		}
 	}
-	show(names, results)
+	if err := show(names, results); err != nil {
+		return err
+	}
 	if least > 0 && only == "" {
 		if got := median(results["settle"]).rate() / median(results["paho"]).rate(); got < least {
 			return fmt.Errorf("settle reached %.2f times paho: at least %.2f is asked for", got, least)
@@ -87,7 +89,8 @@ func run(name, server string, messages int, profile string) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	cmd := exec.Command(self, "-consume", name, "-server", server, "-messages", fmt.Sprint(messages), "-profile", profile)
+	cmd := exec.Command(self, //nolint:gosec,noctx // it is this program, and ends by itself
+		"-consume", name, "-server", server, "-messages", fmt.Sprint(messages), "-profile", profile)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -106,9 +109,10 @@ func median(results []result) result {
 	return sorted[len(sorted)/2]
 }
 
-func show(names []string, results map[string][]result) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "consumer\tmedian msg/s\tslowest\tfastest\tuser µs/msg\tallocs/msg\ttimes paho\t")
+func show(names []string, results map[string][]result) error {
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "consumer\tmedian msg/s\tslowest\tfastest\tuser µs/msg\tallocs/msg\ttimes paho\t")
 	for _, name := range names {
 		m := median(results[name])
 		slow := slices.MaxFunc(results[name], func(a, b result) int { return int(a.Took - b.Took) })
@@ -117,8 +121,12 @@ func show(names []string, results map[string][]result) {
 		if paho := results["paho"]; paho != nil {
 			times = fmt.Sprintf("%.2f", m.rate()/median(paho).rate())
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.1f\t%s\t\n", name, m.rate(), slow.rate(), fast.rate(),
+		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.1f\t%s\t\n", name, m.rate(), slow.rate(), fast.rate(),
 			float64(m.CPU.Nanoseconds())/float64(m.Messages)/1000, float64(m.Mallocs)/float64(m.Messages), times)
 	}
-	w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Print(table.String())
+	return err
 }

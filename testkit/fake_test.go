@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ type fakeT struct {
 }
 
 // run runs a test as the testing package does, and returns its log and whether it failed.
-func run(t *testing.T, test func(testing.TB)) (log string, failed bool) {
+func run(t *testing.T, test func(*fakeT)) (log string, failed bool) {
 	t.Helper()
 	f := &fakeT{ctx: t.Context()}
 	each := func(part func()) {
@@ -38,8 +39,8 @@ func run(t *testing.T, test func(testing.TB)) (log string, failed bool) {
 		<-done
 	}
 	each(func() { test(f) })
-	for i := len(f.cleanups) - 1; i >= 0; i-- {
-		each(f.cleanups[i])
+	for _, cleanup := range slices.Backward(f.cleanups) {
+		each(cleanup)
 	}
 	return f.log.String(), f.failed
 }

@@ -15,6 +15,7 @@ import (
 //	fxtest.New(t, service.Module, testkit.Module(t), fx.Populate(&kit)).RequireStart()
 //	kit.Publish("meters/42/usage", Usage{Meter: "42", KWh: 1.5})
 func Module(t testing.TB) fx.Option {
+	t.Helper()
 	return fx.Module("testkit",
 		fx.Provide(
 			func() *Broker { return NewBroker(t) },

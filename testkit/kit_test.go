@@ -69,7 +69,7 @@ func TestWaitsThatFail(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hang := make(chan struct{})
 				began := time.Now()
-				log, failed := run(t, func(t testing.TB) {
+				log, failed := run(t, func(t *fakeT) {
 					t.Cleanup(func() { close(hang) })
 					kit := testkit.Start(t, quietApp(t,
 						settle.Handle("jobs", says(settle.Ack())),
@@ -108,7 +108,7 @@ func TestWaitsThatFail(t *testing.T) {
 
 // Without Within a wait lasts five seconds, and in a bubble, where the standard library must go on saying so, an hour.
 func TestPatienceInABubble(t *testing.T) {
-	never := func(t testing.TB, took *time.Duration) {
+	never := func(t *fakeT, took *time.Duration) {
 		kit := testkit.Start(t, quietApp(t, settle.Handle("jobs", says(settle.Ack()))))
 		began := time.Now()
 		t.Cleanup(func() { *took = time.Since(began) })
@@ -117,7 +117,7 @@ func TestPatienceInABubble(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var took time.Duration
-			if log, _ := run(t, func(t testing.TB) { never(t, &took) }); took < time.Hour || took > time.Hour+time.Second || !strings.Contains(log, "not within 1h0m0s") {
+			if log, _ := run(t, func(t *fakeT) { never(t, &took) }); took < time.Hour || took > time.Hour+time.Second || !strings.Contains(log, "not within 1h0m0s") {
 				t.Errorf("%s: %s", took, log)
 			}
 		})
@@ -127,7 +127,7 @@ func TestPatienceInABubble(t *testing.T) {
 			t.Skip("it takes five seconds")
 		}
 		var took time.Duration
-		if log, _ := run(t, func(t testing.TB) { never(t, &took) }); took < 5*time.Second || took > 10*time.Second || !strings.Contains(log, "not within 5s") {
+		if log, _ := run(t, func(t *fakeT) { never(t, &took) }); took < 5*time.Second || took > 10*time.Second || !strings.Contains(log, "not within 5s") {
 			t.Errorf("%s: %s", took, log)
 		}
 	})
@@ -136,7 +136,7 @@ func TestPatienceInABubble(t *testing.T) {
 // An app that cannot get ready fails its test at once where it ends by itself, with the reason.
 func TestStartThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, failed := run(t, func(t testing.TB) {
+		log, failed := run(t, func(t *fakeT) {
 			server := testkit.NewBroker(t)
 			server.RefuseSubscribe("jobs", 0x87)
 			testkit.StartOn(t, server, quietApp(t, settle.Handle("jobs", says(settle.Ack()))))
@@ -151,7 +151,7 @@ func TestStartThatFails(t *testing.T) {
 func TestHandlerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		log, failed := run(t, func(t testing.TB) {
+		log, failed := run(t, func(t *fakeT) {
 			t.Cleanup(func() { close(hang) })
 			called := make(chan struct{})
 			kit := testkit.Start(t, quietApp(t, settle.Handle("hung", func(context.Context, []byte) settle.Outcome {
@@ -171,7 +171,7 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 // A test that passes logs nothing.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, failed := run(t, func(t testing.TB) {
+		log, failed := run(t, func(t *fakeT) {
 			kit := testkit.Start(t, quietApp(t, settle.Handle("jobs", says(settle.Retry(errNo)))))
 			kit.Publish("jobs", nil)
 			kit.Settled("jobs", 1)

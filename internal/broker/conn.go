@@ -61,12 +61,8 @@ func (c *conn) read() {
 // readPipe reads until there is nothing more to read for now. It is called again when there is.
 func (c *conn) readPipe(nc *end) {
 	for {
-		n, any, err := nc.in.tryRead(c.in.space(c.need))
-		if !any {
-			c.in.rest()
-			return
-		}
-		if !c.took(n, err) {
+		n, some, err := nc.in.tryRead(&c.in, c.need)
+		if !some || !c.took(n, err) {
 			return
 		}
 	}

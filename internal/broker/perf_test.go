@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
-	"runtime/pprof"
 	"testing"
 
 	"github.com/eclipse/paho.golang/packets"
@@ -28,8 +26,7 @@ func BenchmarkQoS1(b *testing.B) {
 		return nc
 	}
 	sub, pubc := dial("s"), dial("p")
-	defer sub.Close()
-	defer pubc.Close()
+	defer func() { _, _ = sub.Close(), pubc.Close() }()
 	_, _ = (&packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{{Topic: "a/b", QoS: 1}}, Properties: &packets.Properties{}}).WriteTo(sub)
 	if _, err := packets.ReadPacket(sub); err != nil {
 		b.Fatal(err)
@@ -137,11 +134,6 @@ func TestIdleMemory(t *testing.T) {
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if p := os.Getenv("HEAPPROF"); p != "" {
-		f, _ := os.Create(p)
-		pprof.WriteHeapProfile(f)
-		f.Close()
-	}
 	used := int64(after.HeapInuse+after.StackInuse) - int64(before.HeapInuse+before.StackInuse)
 	t.Logf("%d idle clients: %d MB, heap %d, stacks %d bytes a client", n, used>>20,
 		(int64(after.HeapInuse)-int64(before.HeapInuse))/n, (int64(after.StackInuse)-int64(before.StackInuse))/n)

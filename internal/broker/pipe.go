@@ -68,7 +68,7 @@ func (h *half) read(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
-		if n, any, err := h.take(p); any || len(p) == 0 {
+		if n, some, err := h.take(p); some || len(p) == 0 {
 			return n, err
 		}
 		if h.reader.passed() {
@@ -78,17 +78,21 @@ func (h *half) read(p []byte) (int, error) {
 	}
 }
 
-// tryRead reads what is there. Where nothing is, notify will be called once something is.
-func (h *half) tryRead(p []byte) (n int, any bool, err error) {
+// tryRead reads what is there into a connection's buffer. Where nothing is, notify will be called once something is, and the
+// connection is not to be touched any more.
+func (h *half) tryRead(into *inbox, need int) (n int, some bool, err error) {
+	p := into.space(need)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n, any, err = h.take(p)
-	h.busy = any
-	return n, any, err
+	n, some, err = h.take(p)
+	if h.busy = some; !some {
+		into.rest()
+	}
+	return n, some, err
 }
 
 // take is called with the lock held.
-func (h *half) take(p []byte) (n int, any bool, err error) {
+func (h *half) take(p []byte) (n int, some bool, err error) {
 	switch {
 	case h.broken:
 		return 0, true, io.ErrClosedPipe

@@ -28,7 +28,8 @@ func explore(s *scenario, seen *tally) (*explorer, error) {
 	w.published = len(w.messages)
 	w.server = session{exists: true, subscribed: true, queue: inOrder(len(w.messages))}
 	x.worlds = append(x.worlds, w)
-	return x, x.enter(0)
+	first := x.enter(0)
+	return x, first
 }
 
 func (x *explorer) enter(depth int) error {
@@ -266,7 +267,7 @@ func (f family) worlds() map[string]*scenario {
 			continue
 		}
 		for _, lowest := range []bool{false, true} {
-			if brief() && !(lowest && (one || bytes.HasPrefix([]byte{1, 2, 1, 2}, qos))) {
+			if brief() && !(lowest && (one || bytes.Equal(qos, []byte{1, 2, 1, 2}[:len(qos)]))) {
 				continue
 			}
 			s := &scenario{

@@ -113,15 +113,15 @@ func decode(b []byte) string {
 func (l *ledger) is(name, want string) {
 	l.t.Helper()
 	e := l.entries[name]
-	got := [...]string{"gone", "open", "parked", "settled", "answered"}[e.state]
+	words := []string{[...]string{"gone", "open", "parked", "settled", "answered"}[e.state]}
 	for where, list := range map[string]*list{"live": &l.w.live[e.QoS], "unseen": &l.w.unseen[e.QoS]} {
 		for o := list.head; o != nil; o = o.next {
 			if o == e {
-				got += " " + where
+				words = append(words, where)
 			}
 		}
 	}
-	if got != want {
+	if got := strings.Join(words, " "); got != want {
 		l.t.Fatalf("%s is %s, want %s", name, got, want)
 	}
 }

@@ -228,7 +228,7 @@ func shrink(err error) error {
 	}
 	for again := true; again; {
 		again = false
-		for i := len(f.w.history) - 1; i >= 0; i-- {
+		for i := len(f.w.history) - 1; i >= 0; i-- { //nolint:modernize // the history changes on the way
 			if i >= len(f.w.history) {
 				continue
 			}

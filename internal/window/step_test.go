@@ -1,6 +1,9 @@
 package window
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // step is one thing that happens.
 type step struct {
@@ -131,7 +134,7 @@ func (w *world) expire(i int) {
 	if i < 0 {
 		q := w.server.queue
 		w.messages[q[-1-i]].excused = true
-		w.server.queue = append(q[:-1-i:-1-i], q[-i:]...)
+		w.server.queue = slices.Concat(q[:-1-i], q[-i:])
 		return
 	}
 	f := w.server.inflight[i]

@@ -137,7 +137,6 @@ type tally struct {
 	duplicates                                               [kinds]int
 	unhelped                                                 int // lost because an identifier was reused on a live connection after expiry
 	unread                                                   int // lost because a restored server's CONNACK was never read
-	transitions                                              int
 }
 
 func (t *tally) String() string {

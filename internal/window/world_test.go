@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/settlemq/settle/internal/wire"
 )
@@ -83,7 +84,6 @@ type world struct {
 	process     int
 	restores    int
 	losses      int
-	waited      uint64 // the epoch in which parked deliveries were released by time
 	everTainted bool
 	unread      bool // the restored server accepted a connection whose CONNACK was never read
 	restored    bool // and no CONNACK was read since the restore
@@ -112,12 +112,14 @@ func newWorld(s *scenario, seen *tally) *world {
 
 // String tells how the world came to be as it is.
 func (w *world) String() string {
-	s := fmt.Sprintf("Receive Maximum %d, server's %d, %d identifiers, lowest free: %t, %d lanes\n", w.receiveMaximum, w.serverMaximum,
+	var s strings.Builder
+	fmt.Fprintf(&s, "Receive Maximum %d, server's %d, %d identifiers, lowest free: %t, %d lanes\n", w.receiveMaximum, w.serverMaximum,
 		w.identifiers, w.lowestFree, len(w.lanes))
 	for _, m := range w.messages[:w.published] {
-		s += fmt.Sprintf("message %d: QoS %d, text %d, key %d, expires: %t\n", m.id, m.qos, m.text, m.key, m.expires)
+		fmt.Fprintf(&s, "message %d: QoS %d, text %d, key %d, expires: %t\n", m.id, m.qos, m.text, m.key, m.expires)
 	}
-	return s + fmt.Sprintln(w.history)
+	fmt.Fprintln(&s, w.history)
+	return s.String()
 }
 
 func (w *world) fail(format string, args ...any) {
