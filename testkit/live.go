@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -47,8 +48,13 @@ type live struct {
 }
 
 func (s *live) attach(k *Kit) error {
-	s.rec = k.rec
 	k.redirect(nil, []*url.URL{s.url})
+	return s.connect(k.rec, k.wait())
+}
+
+// connect makes the Kit's own connection.
+func (s *live) connect(rec *recorder, within time.Duration) error {
+	s.rec = rec
 	s.window = window.New(window.Config{ReceiveMaximum: liveReceiveMaximum})
 	s.link = link.New(link.Config{
 		Name: "testkit", Servers: []*url.URL{s.url}, ClientID: "testkit-" + rand.Text(), CleanStart: true,
@@ -60,10 +66,10 @@ func (s *live) attach(k *Kit) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.run.Go(func() { _ = s.link.Run(ctx) })
-	patience, cancelPatience := context.WithTimeout(ctx, k.wait())
+	patience, cancelPatience := context.WithTimeout(ctx, within)
 	defer cancelPatience()
 	if err := s.link.WaitUp(patience); err != nil {
-		return fmt.Errorf("the real server: %w; %v", err, s.link.Status().LastError) //nolint:errorlint // it may be nil
+		return fmt.Errorf("connect to the real server: %w", errors.Join(err, s.link.Status().LastError))
 	}
 	return nil
 }
@@ -93,7 +99,7 @@ func (s *live) publish(ctx context.Context, p *paho.Publish) error {
 
 func (s *live) cut(k *Kit, _ []string) { bridge.Settle.Drop(k.app, errCut) }
 
-var errCut = fmt.Errorf("testkit: CutConnection")
+var errCut = errors.New("cut by the test")
 
 func (s *live) caughtUp() bool        { return true }
 func (s *live) idle(string) bool      { return true }

@@ -1,7 +1,6 @@
 package testkit_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -68,15 +67,5 @@ func TestLiveRetained(t *testing.T) {
 	second.Publish("jobs", []byte("new"))
 	if m := second.Published("jobs", 1)[0]; string(m.Payload()) != "new" {
 		t.Errorf("%q", m.Payload())
-	}
-}
-
-// A server that is not there fails the test with the reason, and no password.
-func TestLiveServerMissing(t *testing.T) {
-	log, failed := run(t, func(t *fakeT) {
-		testkit.StartLive(t, "mqtt://me:secret@127.0.0.1:1", quietApp(t, settle.Handle("jobs", says(settle.Ack()))))
-	})
-	if !failed || !strings.Contains(log, "refused") || strings.Contains(log, "secret") {
-		t.Errorf("failed %t: %s", failed, log)
 	}
 }
