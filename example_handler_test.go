@@ -162,3 +162,16 @@ func ExampleCodec() {
 	// [42 1.5]
 	// <nil> ack
 }
+
+// A program that reads dead letters takes the bytes as they are, and asks the delivery what became of the message.
+func ExampleDelivery_DeadLetter() {
+	desk := settle.Handle("billing/dead/+", func(ctx context.Context, _ []byte) settle.Outcome {
+		letter, ok := settle.DeliveryFrom(ctx).DeadLetter()
+		if !ok {
+			return settle.Drop("not a dead letter")
+		}
+		fmt.Println(letter.OriginalTopic, letter.Attempts, letter.Reason)
+		return settle.Ack()
+	})
+	_ = desk // given to settle.New
+}

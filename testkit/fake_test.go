@@ -30,19 +30,26 @@ type fakeT struct {
 func run(t *testing.T, test func(*fakeT)) (log string, failed bool) {
 	t.Helper()
 	f := &fakeT{ctx: t.Context()}
-	each := func(part func()) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			part()
-		}()
-		<-done
-	}
-	each(func() { test(f) })
-	for _, cleanup := range slices.Backward(f.cleanups) {
-		each(cleanup)
-	}
+	apart(func() { test(f) })
+	f.end()
 	return f.log.String(), f.failed
+}
+
+// end runs what the test has left for its end.
+func (f *fakeT) end() {
+	for _, cleanup := range slices.Backward(f.cleanups) {
+		apart(cleanup)
+	}
+}
+
+// apart calls a function that may end its goroutine.
+func apart(part func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		part()
+	}()
+	<-done
 }
 
 func (f *fakeT) Helper()                  {}

@@ -9,10 +9,12 @@ import (
 	"github.com/settlemq/settle/internal/topic"
 )
 
-// Packet is a control packet on its way between a client and the in-process server, as [Broker.Intercept] shows it.
+// Packet is a control packet on its way between a client and the in-process server, as [Broker.Intercept] shows it: its Type as the
+// standard numbers them (MQTT 5, 2.1.2), Packet Identifier, Topic, and so on, and all of its Bytes.
 type Packet = broker.Packet
 
-// Verdict is what becomes of a [Packet]. The zero Verdict lets it pass.
+// Verdict is what becomes of a [Packet]: Hold or Late makes it wait, Drop loses it, Refuse answers it, Replace puts another in its place, Send
+// sends more behind it, and Cut ends the connection. The zero Verdict lets it pass.
 type Verdict = broker.Verdict
 
 // fault judges packets. It is called from the goroutines of all connections.

@@ -17,7 +17,7 @@ import (
 	"github.com/settlemq/settle/internal/topic"
 )
 
-// Kit is an app under test: what it settled and published, and what can be done to it.
+// Kit is an app under test: what it settled and published, and what can be done to it. It remembers all of it, payloads included, until the test ends.
 type Kit struct {
 	*shared
 

@@ -94,7 +94,7 @@ func (k *Kit) Quiet(d time.Duration) bool {
 	if k.Broker() == nil {
 		still = liveRestTime
 	}
-	return k.Within(d).await(func() bool {
+	return k.Within(max(d, 1)).await(func() bool {
 		if !k.quiet() {
 			since = time.Time{}
 			return false

@@ -15,13 +15,14 @@ import (
 // dead letter is, or the server would have nobody to keep it for.
 type Desk struct {
 	app     *settle.App
+	log     zerolog.Logger
 	mu      sync.Mutex
 	letters map[string]bool // by message id
 }
 
 // newDesk makes the desk for the dead letters of the service with the given client identifier.
 func newDesk(server, clientID string, log zerolog.Logger) (*Desk, error) {
-	d := &Desk{letters: make(map[string]bool)}
+	d := &Desk{log: log, letters: make(map[string]bool)}
 	app, err := settle.New(settle.Config{
 		Servers: []string{server}, ClientID: clientID + "-desk", SessionExpiry: time.Hour, Logger: log,
 	}, settle.Handle(deadTopic(clientID), d.take, settle.Name("dead letters"))) // the bytes as they are: they may well be what is wrong
@@ -33,9 +34,13 @@ func newDesk(server, clientID string, log zerolog.Logger) (*Desk, error) {
 }
 
 func (d *Desk) take(ctx context.Context, _ []byte) settle.Outcome {
+	delivery := settle.DeliveryFrom(ctx)
+	if letter, ok := delivery.DeadLetter(); ok {
+		d.log.Info().Str("topic", letter.OriginalTopic).Int("attempts", letter.Attempts).Str("reason", letter.Reason).Msg("dead letter")
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.letters[settle.DeliveryFrom(ctx).MessageID()] = true
+	d.letters[delivery.MessageID()] = true
 	return settle.Ack()
 }
 
