@@ -91,10 +91,13 @@ const maxDelay = 10 * 365 * 24 * time.Hour
 
 // delayOf asks a policy, which may be the user's code, so that nothing that it does costs a delivery.
 func delayOf(policy BackoffPolicy, attempt int) (d time.Duration) {
-	defer func() {
-		if recover() != nil {
+	switch policy.(type) {
+	case exponential, constant:
+		d = policy.Delay(attempt)
+	default:
+		if _, _, returned := contained(func() { d = policy.Delay(attempt) }); !returned {
 			d = defaultBackoff.Delay(attempt)
 		}
-	}()
-	return min(max(policy.Delay(attempt), minDelay), maxDelay+maxDelay/5)
+	}
+	return min(max(d, minDelay), maxDelay+maxDelay/5)
 }

@@ -142,7 +142,7 @@ func TestABatchThatIsAssembledWhenTheAppStops(t *testing.T) {
 func TestAllUndecodableCallsNoHandler(t *testing.T) {
 	in(t, func(t *testing.T) {
 		c := newCalls()
-		_, main := up(t, nil, settle.HandleBatch("a", func(_ context.Context, all []report) settle.Outcomes {
+		_, main := up(t, nil, settle.HandleBatch("a", func(context.Context, []report) settle.Outcomes {
 			c.note("called")
 			return settle.Every(settle.Ack())
 		}, settle.BatchSize(2)))

@@ -88,8 +88,8 @@ type Config struct {
 	// how many can wait on the client. 1 to 65,535. Defaults to 65,535.
 	RetryReceiveMaximum int
 
-	// DialTimeout is how long one attempt to connect may take, from name lookup to CONNACK. It cannot be negative.
-	// Defaults to 10 s.
+	// DialTimeout is how long one dial may take: Credentials, name lookup, and the handshakes of TCP, TLS and WebSocket.
+	// The server then has 10 s to answer CONNECT. It cannot be negative. Defaults to 10 s.
 	DialTimeout time.Duration
 
 	// ShutdownTimeout is how long Stop and Run let running handlers finish before their contexts end with the cause

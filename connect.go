@@ -53,6 +53,9 @@ const chunkSize = 32 << 10
 // maxControl bounds what any packet may have besides a payload: topic, properties, reason strings.
 const maxControl = 256 << 10
 
+// leastOverrun is what any server may send ahead of our acknowledgements before it is slowed down.
+const leastOverrun = 8192
+
 func (a *App) newInbound(name string, receiveMaximum int) *inbound {
 	limit := int64(receiveMaximum)*int64(a.config.MaxPayload+maxControl+arrivalOverhead) + int64(a.config.UnsettledBytes)
 	return &inbound{
@@ -61,6 +64,10 @@ func (a *App) newInbound(name string, receiveMaximum int) *inbound {
 		log:    a.log.With().Str("connection", name).Logger(),
 		window: window.New(window.Config{ReceiveMaximum: receiveMaximum, HandleAgain: a.config.Redelivery == HandleAgain}),
 		memory: newRoom(limit, int64(a.config.UnsettledBytes)),
+
+		overrun:  max(2*receiveMaximum, leastOverrun),
+		pause:    min(time.Second, a.config.KeepAlive/4),
+		progress: make(chan struct{}, 1),
 	}
 }
 
@@ -85,6 +92,9 @@ func (a *App) linkConfig(in *inbound, clientID string, subscriptions []link.Subs
 		OnDown:         in.down,
 		Logger:         in.log,
 		DialTimeout:    c.DialTimeout,
+		// The server closes when it has read our DISCONNECT, and so every acknowledgement before it. One that is behind with its
+		// reading, as Mosquitto 2.0.11 is after a large backlog, would send again to the next process what it has not read by then.
+		DrainTimeout: c.ShutdownTimeout,
 	}
 }
 

@@ -56,6 +56,7 @@ type errand struct {
 	due    time.Time
 	tries  int
 	stub   bool // the server takes no packet as large as the whole message
+	again  bool // the session that had the copy is lost
 
 	// confirmed is called when the server has stored it, or there is nothing more to try.
 	confirmed func()
@@ -91,6 +92,11 @@ func (c *couriers) accept(e *errand) {
 	}
 	c.mu.Lock()
 	c.pending++
+	if e.again { // it has its slot, which others wait for
+		c.mu.Unlock()
+		c.requeue(e)
+		return
+	}
 	if e.kind == errandDead {
 		c.queued = append(c.queued, e)
 	} else {
@@ -148,12 +154,18 @@ func (c *couriers) work() {
 	}
 }
 
+// errQueueLost says that a copy was confirmed, and that the session which the server had stored it in is gone.
+var errQueueLost = errors.New("the session in which the server stored the copy is gone")
+
 // run makes one try.
 func (c *couriers) run(e *errand) {
+	losses := c.app.returns.lost()
 	err := c.publish(e)
 	rt := e.d.route
+	if err == nil && !c.app.returns.published(e, losses) {
+		err = errQueueLost
+	}
 	if err == nil || c.app.returns.arrivedAlready(e) {
-		c.app.returns.published(e)
 		rt.metrics.copied(e.kind, nil)
 		e.observe()
 		e.confirmed()

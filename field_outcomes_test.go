@@ -62,7 +62,7 @@ func oneOutcome(t *testing.T, outcome settle.Outcome, kind string, qos byte, to 
 	route := settle.Handle("a", func(ctx context.Context, _ []byte) settle.Outcome { return say(settle.DeliveryFrom(ctx)) }, options...)
 	if batch {
 		options = append(options, settle.BatchSize(2), settle.Linger(time.Millisecond))
-		route = settle.HandleBatch("a", func(ctx context.Context, all []text) settle.Outcomes {
+		route = settle.HandleBatch("a", func(ctx context.Context, _ []text) settle.Outcomes {
 			return settle.Each(say(settle.DeliveriesFrom(ctx)[0]))
 		}, append(options, settle.Encoding("text/plain"))...)
 	}
@@ -154,7 +154,7 @@ func (textCodec) Unmarshal(b []byte, v any) error {
 func TestOutcomesOfABatchGoTheirOwnWays(t *testing.T) {
 	in(t, func(t *testing.T) {
 		f, main, second := upBoth(t, func(c *settle.Config) { c.Codecs = []settle.Codec{textCodec{}} },
-			settle.HandleBatch("a", func(ctx context.Context, all []text) settle.Outcomes {
+			settle.HandleBatch("a", func(_ context.Context, all []text) settle.Outcomes {
 				each := make([]settle.Outcome, len(all))
 				for i, s := range all {
 					each[i] = map[text]settle.Outcome{

@@ -45,6 +45,12 @@ type inbound struct {
 	received     atomic.Int64 // when the last delivery came, since the app's epoch
 	acknowledged atomic.Int64 // when acknowledgements were last handed to the connection
 
+	// How far a server may exceed Receive Maximum before it is slowed down, for how long at a time, and what tells that
+	// acknowledgements have left.
+	overrun  int
+	pause    time.Duration
+	progress chan struct{}
+
 	// Memory that arrivals take up until they are settled.
 	memory room
 }
@@ -79,9 +85,9 @@ func (in *inbound) Begin(s link.Session) {
 		in.app.metrics.sessionLost()
 		in.log.Warn().Str("server", s.Server).
 			Msg("the server has lost the session: what it had queued is gone; what this process holds is still handled")
-		if in.lost != nil {
-			defer in.lost()
-		}
+	}
+	if s.Epoch > 1 && !(s.Present && s.SameServer) && in.lost != nil { // another server's session is not the one that we know
+		defer in.lost()
 	}
 	in.app.metrics.connection(connectAccepted)
 	in.session, in.counted = s, true
@@ -143,6 +149,31 @@ func (in *inbound) Pubrel(id uint16, _ byte) { in.window.Pubrel(id) }
 
 // Flush hands on what one read of the socket held.
 func (in *inbound) Flush() {
+	in.handOn()
+	in.slowDown()
+}
+
+// slowDown lets a server wait that sends far more than Receive Maximum, until the lanes have made up or a moment has passed, while
+// TCP holds it up. Mosquitto 2.0.11 has been seen to send 65,535 ahead and to use the identifiers again while they were in flight. The
+// moment is short, and a connection from which anything comes is alive, so keep-alive does not mind.
+func (in *inbound) slowDown() {
+	if in.window.Unacknowledged() <= in.overrun {
+		return
+	}
+	patience := time.NewTimer(in.pause)
+	defer patience.Stop()
+	for in.window.Unacknowledged() > in.overrun/2 && !isClosed(in.app.intake) {
+		select {
+		case <-in.progress:
+		case <-in.app.intake:
+		case <-patience.C:
+			return
+		}
+	}
+}
+
+// handOn is Flush without the wait.
+func (in *inbound) handOn() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.arrived = 0
@@ -238,6 +269,10 @@ func (in *inbound) TakeAcks(epoch uint64, dst []byte) []byte {
 	dst = in.window.TakeAcks(epoch, dst)
 	if len(dst) > before {
 		in.acknowledged.Store(int64(in.app.now()))
+		select {
+		case in.progress <- struct{}{}:
+		default:
+		}
 		in.app.changed()
 		in.app.metrics.acks(dst[before:])
 	}

@@ -76,21 +76,32 @@ func (rt *route) policyFor(fault error) func(error) Outcome {
 	return rt.onDecode
 }
 
-// ask lets a policy decide about a fault. A policy is user code: if it panics, or gives no outcome, the delivery is retried.
+// ask lets a policy decide about a fault. A policy is user code: if it panics, calls runtime.Goexit or gives no outcome, the delivery is retried.
 func (rt *route) ask(policy func(error) Outcome, fault error) (outcome Outcome) {
-	answered := false
-	defer func() {
-		if answered {
-			return
-		}
-		v := recover()
-		rt.app.log.Error().Str("route", rt.name).Str("panic", fmt.Sprintf("%T", v)).Bytes("stack", debug.Stack()).
-			Msg("a policy for faults panicked; the delivery is retried")
-		outcome = Retry(fault)
+	value, stack, returned := contained(func() { outcome = policy(fault) })
+	if returned {
+		return outcome
+	}
+	rt.app.log.Error().Str("route", rt.name).Str("panic", fmt.Sprintf("%T", value)).Bytes("stack", stack).
+		Msg("a policy for faults panicked, or called runtime.Goexit; the delivery is retried")
+	return Retry(fault)
+}
+
+// contained calls user code that is called seldom on a goroutine of its own, which alone it can end.
+func contained(f func()) (value any, stack []byte, returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if !returned {
+				value, stack = recover(), debug.Stack()
+			}
+		}()
+		f()
+		returned = true
 	}()
-	outcome = policy(fault)
-	answered = true
-	return outcome
+	<-done
+	return value, stack, returned
 }
 
 // panicked is the outcomes of a run that ended in a panic outside the handler, or in runtime.Goexit.

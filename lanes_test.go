@@ -24,7 +24,7 @@ func TestOneLaneHandlesOneAfterTheOtherInOrder(t *testing.T) {
 		_, main := up(t, nil, settle.Handle("a", func(ctx context.Context, b []byte) settle.Outcome {
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
-			time.Sleep(rand.N(10 * time.Millisecond))
+			sleep(rand.N(10 * time.Millisecond))
 			return c.ack(ctx, b)
 		}, settle.ExactlyOnce))
 		var out []linktest.Packet
@@ -76,7 +76,7 @@ func TestAKeysDeliveriesKeepTheirOrder(t *testing.T) {
 					}
 					last[k], busy[k] = n, true
 					mu.Unlock()
-					time.Sleep(rand.N(10 * time.Millisecond))
+					sleep(rand.N(10 * time.Millisecond))
 					mu.Lock()
 					busy[k] = false
 					running--
@@ -200,8 +200,8 @@ func TestMiddlewareSeesAndChangesOutcomes(t *testing.T) {
 				return out
 			}
 		}
-		f, main := up(t, nil, settle.Handle("a", func(_ context.Context, r report) settle.Outcome { return settle.OrRetry(nil) }, settle.With(see)),
-			settle.HandleBatch("b", func(_ context.Context, all []report) settle.Outcomes {
+		f, main := up(t, nil, settle.Handle("a", func(context.Context, report) settle.Outcome { return settle.OrRetry(nil) }, settle.With(see)),
+			settle.HandleBatch("b", func(context.Context, []report) settle.Outcomes {
 				return settle.Every(settle.Ack())
 			}, settle.With(see), settle.BatchSize(3)))
 		main.send(publish("a", 1, 1, `{"meter":"1"}`), publish("a", 1, 2, "bad"))

@@ -213,7 +213,7 @@ func TestC2_AMillionDeliveriesThroughASlowHandlerInFlatMemory(t *testing.T) {
 		server := newTap(200, total, 64)
 		stop := drink(t, server, settle.Handle("a/+", func(context.Context, []byte) settle.Outcome {
 			handled.Add(1)
-			time.Sleep(time.Millisecond) // which is a thousand times what the server takes
+			sleep(time.Millisecond) // which is a thousand times what the server takes
 			return settle.Ack()
 		}, settle.Workers(4, settle.ByKey)))
 		server.pour()

@@ -43,7 +43,7 @@ func (rs *returns) pace(ctx context.Context) {
 func (rs *returns) hopHeads(behind int, behindSince time.Time) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if !rs.open && len(rs.markers) == 0 || rs.idle == 0 {
+	if rs.idle == 0 || rs.app.stopping() || !rs.open && (len(rs.markers) == 0 || !rs.in.link.Up()) {
 		return
 	}
 	now := time.Now()

@@ -15,7 +15,7 @@ import (
 )
 
 // publishing calls Publish on a goroutine of its own.
-func publishing(f *field, ctx context.Context, topic string, value any, options ...settle.MessageOption) chan error {
+func publishing(ctx context.Context, f *field, topic string, value any, options ...settle.MessageOption) chan error {
 	result := make(chan error, 1)
 	go func() { result <- f.Publish(ctx, topic, value, options...) }()
 	synctest.Wait()
@@ -89,7 +89,7 @@ func TestPublishErrorsTellWhatBecameOfTheMessage(t *testing.T) {
 					t.Errorf("no answer: %v", err)
 				}
 				// The session is lost with the answer.
-				result := publishing(f, context.Background(), "t", nil, qos)
+				result := publishing(context.Background(), f, "t", nil, qos)
 				main.cut()
 				main = f.main(false)
 				if err := <-result; !errors.Is(err, settle.ErrUnconfirmed) {
@@ -120,7 +120,7 @@ func TestAPublishIsCarriedOverACut(t *testing.T) {
 	in(t, func(t *testing.T) {
 		f, main := up(t, nil, settle.Handle("a", newCalls().ack))
 		main.set(func(h *hooks) { h.publish = func(*packets.Publish) (byte, bool) { return 0, false } })
-		result := publishing(f, context.Background(), "t", []byte("x"))
+		result := publishing(context.Background(), f, "t", []byte("x"))
 		main.cut()
 		main = f.main(true)
 		if err := <-result; err != nil {

@@ -28,14 +28,17 @@ type returns struct {
 	mu      sync.Mutex
 	open    bool              // every retry topic is subscribed, and what was queued there before us has come
 	markers map[string]string // by retry topic: the marker that has not come back
-	slots   int               // copies out that count against RetryBacklog
+	wasUp   bool
+	slots   int // copies out that count against RetryBacklog
 	out     map[string]*outCopy
 	loose   []string // of out, those whose slot was given up, oldest first
 	waiting map[string]*waitingCopy
 	idle    int // of waiting, those neither started nor hopping
 
-	finishedSince int       // copies settled since the last hop: they pay for hops
-	changed       time.Time // when something last arrived or hopped
+	markerWait    time.Duration // until markers are sent again
+	losses        int           // how often the session was lost
+	finishedSince int           // copies settled since the last hop: they pay for hops
+	changed       time.Time     // when something last arrived or hopped
 
 	due   timerSet[*waitingCopy]
 	lapse timerSet[string]
@@ -73,7 +76,9 @@ const (
 	slotTime = 30 * time.Second
 	// looseFactor bounds the copies that are remembered after that, in multiples of RetryBacklog.
 	looseFactor = 8
-	markerTime  = 30 * time.Second
+	// markerTime is how long a marker may take at first, and maxMarkerTime in the end.
+	markerTime    = 30 * time.Second
+	maxMarkerTime = time.Hour
 )
 
 func newReturns(app *App) *returns {
@@ -88,7 +93,9 @@ func newReturns(app *App) *returns {
 // up says that the second connection has every subscription granted.
 func (rs *returns) up(s link.Session) {
 	rs.mu.Lock()
-	if s.Epoch == 1 && s.Present {
+	first := !rs.wasUp
+	rs.wasUp, rs.markerWait = true, markerTime
+	if first && s.Present {
 		// An earlier process may have left copies in the queue. When what we publish now has come back, they have.
 		for topic, rt := range rs.app.retryRoutes {
 			if rt.group == "" { // in a group, another member may get the marker
@@ -114,19 +121,24 @@ func (rs *returns) down() {
 	rs.open = false
 }
 
+// sendMarkers sends those that have not come back, again and again: a server may drop them as it drops copies. It does so ever more seldom and
+// each may take longer, or one that stands behind a long queue would expire there every time.
 func (rs *returns) sendMarkers() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	if len(rs.markers) == 0 {
+		return
+	}
+	wait := rs.markerWait
+	rs.markerWait = min(2*wait, maxMarkerTime)
 	for topic, id := range rs.markers {
-		rs.app.spawn(func() { rs.sendMarker(topic, id) })
+		rs.app.spawn(func() { rs.sendMarker(topic, id, 2*wait) })
 	}
-	if len(rs.markers) > 0 {
-		rs.app.later.after(markerTime, rs, rs.sendMarkers)
-	}
+	rs.app.later.after(wait, rs, rs.sendMarkers)
 }
 
-func (rs *returns) sendMarker(topic, id string) {
-	expiry := uint32(markerTime / time.Second)
+func (rs *returns) sendMarker(topic, id string, lifetime time.Duration) {
+	expiry := uint32(lifetime / time.Second)
 	p := &paho.Publish{Topic: topic, QoS: byte(AtLeastOnce), Properties: &paho.PublishProperties{MessageExpiry: &expiry}}
 	p.Properties.User.Add(headerMarker, id)
 	p.Properties.User.Add(headerOwner, rs.app.config.ClientID)
@@ -143,15 +155,15 @@ func (rs *returns) sendMarker(topic, id string) {
 func (rs *returns) admit(e *errand) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if !rs.open {
-		return false
+	if !rs.open && !(e.follows() && rs.in.link.Up()) {
+		return false // what follows needs no marker: the marker may be waiting for it to be acknowledged
 	}
 	if _, known := rs.out[e.copyID]; known {
 		return true
 	}
 	limit := rs.app.config.RetryBacklog
 	if e.follows() {
-		limit += limit * 4 / 5
+		limit += max(limit*4/5, 1)
 	}
 	if rs.slots >= limit {
 		return false
@@ -164,13 +176,17 @@ func (rs *returns) admit(e *errand) bool {
 // follows says that the errand is about a copy that came back, and takes its place.
 func (e *errand) follows() bool { return e.d.arrival.copied != nil }
 
-// published says that a try was confirmed. The copy may have arrived already.
-func (rs *returns) published(e *errand) {
+// published says that a try was confirmed. The copy may have arrived already. It returns false where the session has been lost since
+// the try began, when it had been lost so often: then the server has perhaps stored the copy in the session that is gone.
+func (rs *returns) published(e *errand, losses int) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	c := rs.out[e.copyID]
-	if c == nil {
-		return
+	switch {
+	case c == nil:
+		return true
+	case rs.losses != losses:
+		return false
 	}
 	c.confirmed = true
 	lapse := slotTime
@@ -178,6 +194,7 @@ func (rs *returns) published(e *errand) {
 		lapse = min(lapse, time.Duration(left)*time.Second)
 	}
 	rs.lapse.after(lapse, e.copyID, func() { rs.giveUpSlot(e.copyID) })
+	return true
 }
 
 // arrivedAlready says that a try which was not confirmed has succeeded all the same: the copy has come back.
@@ -216,7 +233,9 @@ func (rs *returns) giveUpSlot(copyID string) {
 		rs.slots--
 		rs.loose = append(rs.loose, copyID)
 		for len(rs.loose) > looseFactor*rs.app.config.RetryBacklog {
-			rs.forget(rs.loose[0])
+			if oldest := rs.out[rs.loose[0]]; oldest != nil && !oldest.slot { // else it has come back, and gone out once more
+				rs.forget(rs.loose[0])
+			}
 			rs.loose = rs.loose[1:]
 		}
 		rs.app.log.Warn().Str("route", c.errand.d.route.name).Str("message_id", c.errand.d.MessageID()).
@@ -345,7 +364,7 @@ func (rs *returns) schedule(w *waitingCopy) {
 
 func (rs *returns) start(w *waitingCopy) {
 	rs.mu.Lock()
-	if w.state == copyHopping {
+	if w.state != copyWaiting {
 		rs.mu.Unlock()
 		return // it is being published again, and comes back due at once
 	}
@@ -380,6 +399,7 @@ func (rs *returns) finished(a *arrival) (due bool) {
 func (rs *returns) sessionLost() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	rs.losses++
 	rs.loose = nil
 	for _, c := range rs.out {
 		if !c.confirmed {
@@ -387,8 +407,12 @@ func (rs *returns) sessionLost() {
 		}
 		c.confirmed = false
 		rs.lapse.cancel(c.errand.copyID)
+		if !c.slot { // given up; it will be in the server's queue again
+			c.slot = true
+			rs.slots++
+		}
 		again := *c.errand
-		again.confirmed = func() {}
+		again.again, again.confirmed = true, func() {}
 		c.errand = &again
 		rs.app.spawn(func() { rs.app.couriers.accept(&again) })
 	}
@@ -397,6 +421,13 @@ func (rs *returns) sessionLost() {
 			rs.hop(w)
 		}
 	}
+}
+
+// lost is how often the session was lost.
+func (rs *returns) lost() int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.losses
 }
 
 // hop publishes a copy once more, at the end of its topic, and gives up its place. rs.mu is held.

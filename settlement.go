@@ -27,6 +27,9 @@ func (d *Delivery) settle(o Outcome) (due bool) {
 		rt.app.log.Error().Str("route", rt.name).Msg("a handler returned the zero Outcome, which says nothing; the delivery is retried")
 		o = Retry(errZeroOutcome)
 	}
+	if o.cause != nil {
+		o.cause = usable(o.cause)
+	}
 	if o.kind == KindRetry && rt.exhausted(d.attempt) && rt.deadLetterTo == "" {
 		// DropExhausted: its attempts are used up.
 		o = Outcome{kind: KindDrop, cause: o.cause}
@@ -119,6 +122,20 @@ func (d *Delivery) again(attempt int) *Delivery {
 	next := new(Delivery)
 	next.init(d.arrival, d.route, attempt)
 	return next
+}
+
+var errUnusable = errors.New("the cause's own methods panicked: is it a nil pointer in an error?")
+
+// usable is cause, unless its methods panic, as those of a nil pointer in an error do.
+func usable(cause error) (result error) {
+	defer func() {
+		if recover() != nil {
+			result = errUnusable
+		}
+	}()
+	_ = cause.Error()
+	_ = errors.Is(cause, ErrStopping) // unwraps it
+	return cause
 }
 
 // reason is what may be logged of a cause, and sent along with a copy: one line, of bounded length, and nothing that

@@ -22,6 +22,19 @@ import (
 // grant everything.
 type Options = broker.Options
 
+// What a server does with a message for a session, or a shared group, whose queue is full: Options.QueuePolicy.
+const (
+	DropNewest    = broker.DropNewest    // the message that comes is lost; its publisher is not told
+	DropOldest    = broker.DropOldest    // the first of the queue is lost
+	RefusePublish = broker.RefusePublish // the message goes to nobody, and its publisher gets 0x97, Quota exceeded
+)
+
+// What a client gets of a message that several of its own filters match: Options.Overlap.
+const (
+	OnePublish = broker.OnePublish // one PUBLISH with the Subscription Identifiers of all
+	OneEach    = broker.OneEach    // a PUBLISH for each
+)
+
 // Broker is an MQTT 5 server in this process, for one test. It is strict: a client that breaks the standard is disconnected with the
 // standard's reason code. It keeps sessions for as long as their Session Expiry Interval says, so an app that is started again finds what it has missed.
 //

@@ -116,16 +116,20 @@ func TestWithholdAck(t *testing.T) {
 }
 
 func TestAnswerLate(t *testing.T) {
-	bubble(t, retryRoute(settle.Reject(errNo)), func(t *testing.T, kit *testkit.Kit, app *settle.App) {
-		start(t, app)
-		kit.Broker().AnswerLate("dead", 7*time.Second)
-		began := time.Now()
-		kit.Publish("jobs", nil)
-		kit.Settled("jobs", 1)
-		if took := time.Since(began); took < 7*time.Second || took > 8*time.Second {
-			t.Errorf("the answer came after %s", took)
-		}
-	})
+	for _, qos := range []settle.QoS{0, 1, 2} {
+		t.Run("QoS "+qos.String(), func(t *testing.T) {
+			bubble(t, retryRoute(settle.Reject(errNo)), func(t *testing.T, kit *testkit.Kit, app *settle.App) {
+				start(t, app)
+				kit.Broker().AnswerLate("dead", 7*time.Second)
+				began := time.Now()
+				kit.Publish("jobs", nil, qos)
+				got := kit.Settled("jobs", 1)[0] // waits for the answer
+				if took := time.Since(began); took < 7*time.Second || took > 8*time.Second || got.SentTo != "dead" {
+					t.Errorf("after %s: %v", took, got)
+				}
+			})
+		})
+	}
 }
 
 func TestDropPackets(t *testing.T) {

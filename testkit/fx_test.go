@@ -20,15 +20,18 @@ func program(t *testing.T, options ...fx.Option) *fxtest.App {
 // A program can be given a server of the test's own, and started on it again.
 func TestModuleOnOwnServer(t *testing.T) {
 	b := testkit.NewBroker(t)
-	program(t, fx.Replace(b)).RequireStart().RequireStop()
-	b.Publish("jobs", nil)
-
 	var kit *testkit.Kit
+	first := program(t, fx.Replace(b), fx.Populate(&kit)).RequireStart()
+	kit.Publish("jobs", []byte("1"))
+	kit.Settled("jobs", 1)
+	first.RequireStop()
+	b.Publish("jobs", []byte("2"))
+
 	program(t, fx.Replace(b), fx.Populate(&kit)).RequireStart() // the Kit stops the app if nobody else does
 	if kit.Broker() != b {
 		t.Error("another server")
 	}
-	if got := kit.Settled("jobs", 1)[0]; !got.Acknowledged {
+	if got := kit.Settled("jobs", 1)[0]; !got.Acknowledged || string(got.Payload) != "2" {
 		t.Errorf("%v", got)
 	}
 }

@@ -47,7 +47,7 @@ func TestReportedChange(t *testing.T) {
 		var came atomic.Bool
 		began := time.Now()
 		time.AfterFunc(20*time.Minute, func() { came.Store(true); k.rec.pulse.beat() })
-		if !k.await(func() bool { return came.Load() }) || time.Since(began) != 20*time.Minute {
+		if !k.await(came.Load) || time.Since(began) != 20*time.Minute {
 			t.Errorf("after %s", time.Since(began))
 		}
 	})

@@ -81,8 +81,6 @@ type violation struct {
 	reason string
 }
 
-func (v *violation) Error() string { return fmt.Sprintf("0x%02X %s", v.code, v.reason) }
-
 func malformed(format string, args ...any) *violation {
 	return &violation{code: codeMalformed, reason: fmt.Sprintf(format, args...)}
 }

@@ -21,6 +21,7 @@ type outbound struct {
 type list struct {
 	head, tail *outbound
 	n          int
+	bytes      int // of the messages
 }
 
 func (l *list) pushBack(o *outbound) {
@@ -32,6 +33,7 @@ func (l *list) pushBack(o *outbound) {
 	}
 	l.tail = o
 	l.n++
+	l.bytes += o.msg.size()
 }
 
 func (l *list) pushFront(o *outbound) {
@@ -43,6 +45,7 @@ func (l *list) pushFront(o *outbound) {
 	}
 	l.head = o
 	l.n++
+	l.bytes += o.msg.size()
 }
 
 // remove takes an entry out of the list that it is in.
@@ -60,6 +63,7 @@ func (o *outbound) remove() {
 	}
 	o.in, o.prev, o.next = nil, nil, nil
 	l.n--
+	l.bytes -= o.msg.size()
 }
 
 // expire removes what has expired, and returns how many that were.

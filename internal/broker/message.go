@@ -71,6 +71,9 @@ func (m *message) remaining(now time.Time) uint32 {
 // wellFormedPayload tells whether the payload is what it is said to be (3.3.2.3.2).
 func (m *message) wellFormedPayload() bool { return !m.utf8 || utf8.Valid(m.payload) }
 
+// size is about how much memory the message takes.
+func (m *message) size() int { return len(m.topic) + len(m.props) + len(m.payload) }
+
 // appendPublish appends a PUBLISH. Subscription Identifiers stand in the order of ids; id is left out at QoS 0.
 func appendPublish(dst []byte, m *message, qos byte, dup, retain bool, id uint16, ids []uint32, now time.Time) []byte {
 	first := PUBLISH<<4 | qos<<1

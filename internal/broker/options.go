@@ -48,6 +48,8 @@ type Options struct {
 	// QueueLimit is how many messages wait for one session, apart from those in flight, and for one shared group. QoS 0 is
 	// counted apart and always drops the newest. Zero is 100,000.
 	QueueLimit int
+	// QueueBytes is how large the messages of such a queue may be together, in bytes; the last one may exceed it. Zero is 256 MiB.
+	QueueBytes int
 	// QueuePolicy rules full queues.
 	QueuePolicy QueuePolicy
 	// Overlap rules overlapping filters of one client.
@@ -89,6 +91,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.QueueLimit == 0 {
 		o.QueueLimit = 100_000
+	}
+	if o.QueueBytes == 0 {
+		o.QueueBytes = 256 << 20
 	}
 	if o.WireLog == 0 {
 		o.WireLog = 500

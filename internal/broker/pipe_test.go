@@ -20,7 +20,11 @@ func TestPipeIsLikeNetPipe(t *testing.T) {
 				var buf [8]byte
 
 				wrote := make(chan error, 2)
-				for _, p := range []string{"one", "two"} { // writes do not run into each other, and wait until they are read
+				writes := []string{"one", "two"}
+				if name == "net" { // a Write that waits for another holds a mutex there, and a bubble waits for it for ever
+					writes = writes[:1]
+				}
+				for _, p := range writes { // they do not run into each other, and wait until they are read
 					go func() {
 						_, err := a.Write([]byte(p))
 						wrote <- err
@@ -30,14 +34,16 @@ func TestPipeIsLikeNetPipe(t *testing.T) {
 				if len(wrote) != 0 {
 					t.Fatal("a Write did not wait")
 				}
-				for _, want := range []string{"on", "e", "tw", "o"} {
+				for _, want := range []string{"on", "e", "tw", "o"}[:2*len(writes)] {
 					if n, err := b.Read(buf[:2]); string(buf[:n]) != want || err != nil {
 						t.Fatalf("%q %v, want %q", buf[:n], err, want)
 					}
 					synctest.Wait()
 				}
-				if len(wrote) != 2 || <-wrote != nil || <-wrote != nil {
-					t.Fatal("a Write that was read did not return")
+				for range writes {
+					if err := <-wrote; err != nil {
+						t.Fatal(err)
+					}
 				}
 
 				begin := time.Now()

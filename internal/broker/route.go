@@ -68,16 +68,21 @@ func (b *Broker) aim(sub *subscription) {
 	slices.Sort(t.ids)
 }
 
+// crowded tells whether a queue takes no more.
+func (b *Broker) crowded(l *list) bool {
+	return l.n >= b.opts.QueueLimit || l.bytes >= b.opts.QueueBytes
+}
+
 // full tells whether a queue that the message would go to has no room.
 func (b *Broker) full(m *message) bool {
 	for i := range b.targets {
 		t := &b.targets[i]
-		if s := t.session; min(m.qos, t.qos) > 0 && s.queued.n >= b.opts.QueueLimit {
+		if s := t.session; min(m.qos, t.qos) > 0 && b.crowded(&s.queued) {
 			return true
 		}
 	}
 	for _, sub := range b.matches {
-		if g := sub.group; g != nil && m.qos > 0 && g.queued.n >= b.opts.QueueLimit {
+		if g := sub.group; g != nil && m.qos > 0 && b.crowded(&g.queued) {
 			return true
 		}
 	}
@@ -98,10 +103,10 @@ func (b *Broker) share(g *group, m *message) {
 		g.dropped++
 		return
 	}
-	if g.queued.n >= b.opts.QueueLimit {
+	if b.crowded(&g.queued) {
 		g.dropped += g.queued.expire(b.now())
 	}
-	if g.queued.n >= b.opts.QueueLimit {
+	if b.crowded(&g.queued) {
 		g.dropped++
 		if b.opts.QueuePolicy != DropOldest {
 			return

@@ -68,7 +68,7 @@ func (s *session) enqueue(o *outbound) {
 	if o.qos == 0 {
 		switch {
 		case s.conn == nil || s.conn.ending: // not kept for who is away (3.1.2.11.2 leaves it to the server)
-		case s.queuedZero.n >= s.b.opts.QueueLimit:
+		case s.b.crowded(&s.queuedZero):
 			s.dropped++
 		default:
 			s.queuedZero.pushBack(o)
@@ -76,10 +76,10 @@ func (s *session) enqueue(o *outbound) {
 		}
 		return
 	}
-	if s.queued.n >= s.b.opts.QueueLimit {
+	if s.b.crowded(&s.queued) {
 		s.dropped += s.queued.expire(s.b.now())
 	}
-	if s.queued.n >= s.b.opts.QueueLimit {
+	if s.b.crowded(&s.queued) {
 		s.dropped++
 		if s.b.opts.QueuePolicy != DropOldest {
 			return

@@ -89,8 +89,8 @@ func (l *wireLog) put(b *Broker, r record, bytes []byte) {
 		l.records = append(l.records, r)
 		return
 	}
-	memory := l.records[l.next].head[:0]
-	r.head = append(memory, bytes...)
+	r.head = l.records[l.next].head[:0]
+	r.head = append(r.head, bytes...)
 	l.records[l.next] = r
 	l.next = (l.next + 1) % len(l.records)
 }
