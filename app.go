@@ -33,8 +33,8 @@ type App struct {
 	retryRoutes  map[string]*route   // by retry topic
 	bySubID      map[uint32][]*route // by Subscription Identifier
 	byTopic      topic.Trie[*route]
-	batches      bool // there is a route that handles batches
-	ownPublish   bool // a main subscription has No Local: what the program publishes goes out over the second connection
+	batches      []*lane // those that assemble batches
+	ownPublish   bool    // a main subscription has No Local: what the program publishes goes out over the second connection
 
 	observer bridge.Observer // testkit's; nil in production
 	metrics  *metrics
@@ -76,7 +76,8 @@ type App struct {
 type phase uint8
 
 const (
-	phaseNew phase = iota
+	phaseNew      phase = iota
+	phaseStarting       // Start is asking middleware, which is user code
 	phaseRunning
 	phaseStopping
 	phaseEnded
@@ -150,21 +151,39 @@ func (a *App) Use(middleware ...Middleware) {
 // Handlers inherit the values of ctx; its end does not stop the app. Start fails with [ErrClosed] on an app that has been
 // started or stopped: an app runs once.
 func (a *App) Start(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.phase != phaseNew {
+	if !a.advance(phaseNew, phaseStarting) {
 		return fmt.Errorf("%w: an app can be started once", ErrClosed)
 	}
-	a.phase = phaseRunning
 	values := context.WithoutCancel(ctx)
 	a.handlers, a.cancelHandlers = context.WithCancelCause(values)
 	a.running, a.cancelRunning = context.WithCancelCause(values)
 	for _, rt := range a.routes {
-		rt.start(a.middleware)
+		rt.buildChain(a.middleware)
 	}
 	a.warnAtStart()
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase != phaseStarting {
+		return fmt.Errorf("%w: the app was stopped while it was started", ErrClosed)
+	}
+	a.phase = phaseRunning
+	for _, rt := range a.routes {
+		rt.start()
+	}
 	a.dial()
 	return nil
+}
+
+// advance moves the app from one phase to the next, and reports whether it was in the first.
+func (a *App) advance(from, to phase) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase != from {
+		return false
+	}
+	a.phase = to
+	return true
 }
 
 // Run is the life of a service in one call: it starts the app, and stops it when ctx ends, or on SIGTERM or SIGINT. It returns nil
@@ -229,6 +248,11 @@ func (a *App) spawn(f func()) {
 	}()
 }
 
+// say logs from where nothing may wait for whoever reads the log: from a connection's reader.
+func (a *App) say(event *zerolog.Event, message string) {
+	a.spawn(func() { event.Msg(message) })
+}
+
 // flushAcks has the acknowledgements written that are due.
 func (a *App) flushAcks() {
 	for _, in := range a.inbounds() {
@@ -287,11 +311,12 @@ func (a *App) addRoute(spec *routeSpec) {
 	if spec.retryTo != "" {
 		a.retryRoutes[spec.retryTo] = rt
 	}
-	a.batches = a.batches || spec.batch
+	if spec.batch {
+		a.batches = append(a.batches, rt.lanes...)
+	}
 }
 
-func (rt *route) start(outer []Middleware) {
-	rt.buildChain(outer)
+func (rt *route) start() {
 	for _, l := range rt.lanes {
 		rt.app.workers.Add(1)
 		go l.work()
@@ -358,12 +383,7 @@ func (rt *route) handling(n int) {
 
 // wakeBatches has lanes that assemble a batch see whether more can come.
 func (a *App) wakeBatches() {
-	for _, rt := range a.routes {
-		if !rt.batch {
-			continue
-		}
-		for _, l := range rt.lanes {
-			l.signal()
-		}
+	for _, l := range a.batches {
+		l.signal()
 	}
 }

@@ -23,14 +23,13 @@ import (
 type couriers struct {
 	app *App
 
-	mu        sync.Mutex
-	queued    []*errand
-	blocked   [2][]*errand // originals, and what follows a copy; in order
-	busy      int          // goroutines
-	away      int          // of busy, those whose publish is under way
-	pending   int          // errands not done
-	abandoned int          // errands given up because the app stops
-	idle      chan struct{}
+	mu      sync.Mutex
+	queued  []*errand
+	blocked [2][]*errand // originals, and what follows a copy; in order
+	busy    int          // goroutines
+	away    int          // of busy, those whose publish is under way
+	pending int          // errands not done
+	idle    chan struct{}
 }
 
 // maxCouriers is how many publishes are under way at once. A server's Receive Maximum, which the link keeps to, is often 20.
@@ -220,9 +219,6 @@ func (c *couriers) abandons(e *errand) bool {
 	if !c.app.stopping() || mustRun(e.d) {
 		return false
 	}
-	c.mu.Lock()
-	c.abandoned++
-	c.mu.Unlock()
 	c.app.returns.cancel(e)
 	c.done(e)
 	return true

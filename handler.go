@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"reflect"
+	"runtime/debug"
 )
 
 // Handle registers a function for the messages that match a topic filter (MQTT 5, 4.7). T is what a payload is decoded
@@ -57,7 +58,7 @@ func HandleBatch[T any](filter string, handler func(context.Context, []T) Outcom
 				continue
 			}
 			var value T
-			if faults[i] = decode(&r.app().codecs, r.route().routeSpec, d, &value); faults[i] != nil {
+			if faults[i] = undisturbed(d, func() error { return decode(&r.app().codecs, r.route().routeSpec, d, &value) }); faults[i] != nil {
 				continue
 			}
 			if o := r.app().observer; o != nil {
@@ -73,4 +74,21 @@ func HandleBatch[T any](filter string, handler func(context.Context, []T) Outcom
 		return handler(context.WithValue(ctx, decodedKey{}, view), values)
 	}
 	return Route{spec: spec}
+}
+
+// undisturbed decodes one element of a batch. A decoder that panics spoils that element alone: what else is in the batch would
+// meet it again with each attempt.
+func undisturbed(d *Delivery, decode func() error) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil { // else it is runtime.Goexit, which the lane sees
+			err = &PanicError{Delivery: d, Value: v, Stack: debug.Stack()}
+		}
+	}()
+	err = decode()
+	returned = true
+	return err
 }

@@ -39,6 +39,10 @@ func (h *holds) hold(d *Delivery, delay time.Duration) {
 		h.keep(d)
 		return
 	}
+	if next.settled.Load() && h.set.cancel(next) { // dropped at once, for want of room
+		rt.holding(-1)
+		return
+	}
 	if d.arrival.QoS > 0 && d.arrival.in.window.Full() {
 		h.sayFull(d.arrival.in)
 	}

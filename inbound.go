@@ -26,7 +26,7 @@ type inbound struct {
 	link   *link.Link
 	log    zerolog.Logger
 
-	// deliver passes on an arrival that is to be handled; staging says whether flushStaged will follow.
+	// deliver passes on an arrival that is to be handled. mu is held; what it stages is handed on when the run of frames is over.
 	deliver func(*arrival)
 	lost    func() // what is to be done when the server has lost the session; may be nil
 
@@ -39,6 +39,7 @@ type inbound struct {
 	matched  []*route
 	staged   []*queue
 	proof    *time.Timer // until when parked deliveries wait for proof
+	proofEnd time.Time   // the latest that it may be set to
 	draining bool        // the app stops: what arrives now is left to the session
 	arrived  time.Duration
 
@@ -83,8 +84,8 @@ func (in *inbound) Begin(s link.Session) {
 	defer in.mu.Unlock()
 	if s.Epoch > 1 && !s.Present && in.app.config.SessionExpiry >= 0 {
 		in.app.metrics.sessionLost()
-		in.log.Warn().Str("server", s.Server).
-			Msg("the server has lost the session: what it had queued is gone; what this process holds is still handled")
+		in.app.say(in.log.Warn().Str("server", s.Server),
+			"the server has lost the session: what it had queued is gone; what this process holds is still handled")
 	}
 	if s.Epoch > 1 && !(s.Present && s.SameServer) && in.lost != nil { // another server's session is not the one that we know
 		defer in.lost()
@@ -182,7 +183,7 @@ func (in *inbound) handOn() {
 	if in.window.Due() {
 		in.link.WakeWriter()
 	}
-	if in.app.batches && in.window.Full() {
+	if len(in.app.batches) > 0 && in.window.Full() {
 		in.app.wakeBatches() // nothing more will come to fill them
 	}
 }
@@ -195,9 +196,10 @@ func (in *inbound) watchParked() {
 	if in.proof == nil {
 		epoch := in.session.Epoch
 		in.proof = time.AfterFunc(proofTime, func() { in.releaseParked(epoch) })
+		in.proofEnd = time.Now().Add(proofTime)
 	}
 	if in.window.Full() {
-		in.proof.Reset(fullTime)
+		in.proof.Reset(min(fullTime, max(time.Until(in.proofEnd), 0)))
 	}
 }
 

@@ -2,7 +2,6 @@ package settle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -69,9 +68,11 @@ func (rt *route) oversize(d *Delivery) error {
 }
 
 func (rt *route) policyFor(fault error) func(error) Outcome {
-	var oversize *OversizeError
-	if errors.As(fault, &oversize) {
+	switch fault.(type) { //nolint:errorlint // as they were made here, not what they may wrap
+	case *OversizeError:
 		return rt.onOversize
+	case *PanicError:
+		return rt.onPanic
 	}
 	return rt.onDecode
 }

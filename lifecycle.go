@@ -104,7 +104,7 @@ func (in *inbound) oldest() time.Duration {
 // that is due, and disconnects. It never unsubscribes: what was not handled stays with the server and comes back with the
 // session, to this client id. What the server would not send again, at QoS 0 for instance, is handled first.
 //
-// It is bounded by ctx: where that ends before ShutdownTimeout, handlers are told when three quarters of its time are over. Where something had not settled by then, it returns a *[DrainError]; what the server
+// It is bounded by ctx: where that ends before ShutdownTimeout, handlers are told so much earlier that they can return. Where something had not settled by then, it returns a *[DrainError]; what the server
 // keeps comes back with the session all the same. Stop may be
 // called from anywhere and more than once, from a handler too if ctx has an end: it cannot return before that handler does. All calls return
 // the same.
@@ -116,17 +116,22 @@ func (a *App) Stop(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	switch was {
-	case phaseNew:
+	case phaseNew, phaseStarting:
+		for _, in := range a.inbounds() {
+			_ = in.link.Close(ctx, nil) // it was never run: whoever waits for it is told
+		}
 		a.finish(nil)
 	case phaseRunning:
 		a.finish(a.drain(ctx, nil))
 	}
 	select {
 	case <-a.stopped:
-		return a.stopErr
 	case <-ctx.Done():
-		return fmt.Errorf("settle: the app is still stopping: %w", context.Cause(ctx))
+		if !isClosed(a.stopped) { // another call's drain goes on
+			return fmt.Errorf("settle: the app is still stopping: %w", context.Cause(ctx))
+		}
 	}
+	return a.stopErr
 }
 
 func (a *App) finish(err error) {
@@ -153,8 +158,6 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	for _, in := range a.inbounds() {
 		in.drain()
 	}
-	close(a.intake)
-	_ = a.sorters.wait(work) // what they have not sorted by then is left
 	for _, d := range a.holds.set.close() {
 		d.route.holding(-1)
 		switch {
@@ -166,6 +169,8 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 		}
 	}
 	a.returns.due.close()
+	close(a.intake)
+	a.waitForSorters(work)
 	close(a.stop)
 
 	err := a.settleRunning(work)
@@ -202,11 +207,21 @@ func exceptFarewell(ctx context.Context, reason error) (context.Context, context
 	return context.WithDeadlineCause(ctx, end.Add(-min(most, time.Until(end)/4)), reason)
 }
 
+// waitForSorters waits until every delivery is in a lane, whose own rule says whether it still runs. A key function that never
+// returns must not cost the handlers their time.
+func (a *App) waitForSorters(ctx context.Context) {
+	const patience = time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_ = a.sorters.wait(ctx) // what they have not sorted by then is left to the session
+}
+
 // settleRunning waits until the lanes have finished. When ShutdownTimeout is over it tells the handlers.
 func (a *App) settleRunning(ctx context.Context) error {
 	patience := a.config.ShutdownTimeout
 	if deadline, ok := ctx.Deadline(); ok { // leave time to tell the handlers, and for the farewell
-		patience = min(patience, time.Until(deadline)*3/4)
+		left := time.Until(deadline)
+		patience = min(patience, left-min(stopGrace, left/4))
 	}
 	orderly, cancel := context.WithTimeoutCause(ctx, patience, ErrStopping)
 	defer cancel()

@@ -90,7 +90,7 @@ func publishError(topic string, answer link.Answer, err error) error {
 	case errors.Is(err, link.ErrUnconfirmed):
 		return fmt.Errorf("%w: the message to %q: %w", ErrUnconfirmed, clip(topic), err)
 	default:
-		return fmt.Errorf("%w: the message to %q was not sent: %w", ErrNotConnected, clip(topic), err)
+		return fmt.Errorf("%w: to %q: %w", ErrNotConnected, clip(topic), err)
 	}
 }
 

@@ -15,7 +15,10 @@ type qos0Bound struct {
 	count, bytes int64
 }
 
-func (b *qos0Bound) exceeded() bool { return b.count > b.maxCount || b.bytes > b.maxBytes }
+// exceeded: one message always has room, however large it is.
+func (b *qos0Bound) exceeded() bool {
+	return b.count > b.maxCount || b.bytes > b.maxBytes && b.count > 1
+}
 
 func (b *qos0Bound) add(d *Delivery, sign int64) {
 	b.count += sign
@@ -93,12 +96,12 @@ func (a *App) wait0(d *Delivery, q *queue) {
 	for dropped := a.qos0.wait(d); dropped != nil; {
 		d, dropped = dropped, dropped.next0
 		d.next0 = nil
+		d.settled.Store(true) // before it is looked for: whoever is about to put it there finds it settled
 		if d.queue != nil {
 			d.queue.remove(d)
 		} else if a.holds.set.cancel(d) {
 			d.route.holding(-1)
 		}
-		d.settled.Store(true)
 		d.route.metrics.dropped(1)
 		d.done()
 	}

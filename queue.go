@@ -34,6 +34,11 @@ func (q *queue) append(c chain) {
 	defer q.mu.Unlock()
 	for d := c.head; d != nil; {
 		next := d.next
+		if d.settled.Load() { // dropped on its way here
+			d.next = nil
+			d = next
+			continue
+		}
 		d.prev, d.next, d.queued = q.tail, nil, true
 		if q.tail == nil {
 			q.head = d

@@ -84,10 +84,15 @@ func (a *App) poll(ctx context.Context, condition func() bool) error {
 	return nil
 }
 
-// empty says that no copy is on its way back or waits. One that the server does not bring back within slotTime is not waited for: in
-// a shared group, it went to another member.
+// empty says that no copy is on its way back or waits. A group's copy is waited for as long as it counts against RetryBacklog: another
+// member may have got it.
 func (rs *returns) empty() bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	for _, c := range rs.out {
+		if d := c.errand.d; d.route.group == "" && !d.arrival.HasExpiry {
+			return false
+		}
+	}
 	return rs.slots == 0 && len(rs.waiting) == 0 && len(rs.markers) == 0
 }

@@ -228,7 +228,9 @@ func (rs *returns) forget(copyID string) *outCopy {
 
 func (rs *returns) giveUpSlot(copyID string) {
 	rs.mu.Lock()
-	if c := rs.out[copyID]; c != nil && c.slot {
+	c := rs.out[copyID]
+	given := c != nil && c.slot
+	if given {
 		c.slot = false
 		rs.slots--
 		rs.loose = append(rs.loose, copyID)
@@ -238,10 +240,12 @@ func (rs *returns) giveUpSlot(copyID string) {
 			}
 			rs.loose = rs.loose[1:]
 		}
+	}
+	rs.mu.Unlock()
+	if given {
 		rs.app.log.Warn().Str("route", c.errand.d.route.name).Str("message_id", c.errand.d.MessageID()).
 			Msg("a retry copy that the server confirmed has not come back yet; the server may have dropped it (its queue limits), or delivers nothing more at present")
 	}
-	rs.mu.Unlock()
 	rs.app.couriers.pump()
 }
 
@@ -301,10 +305,10 @@ func (rs *returns) orphan(a *arrival, h *copyHeaders) {
 	rt := rs.app.routesByName[h.route]
 	log := rs.app.log.Error().Str("topic", a.Publish.Topic).Str("route", h.route).Str("message_id", h.messageID)
 	if rt == nil || rt.deadLetterTo == "" {
-		log.Msg("a retry copy came for a topic that is no route's retry topic, and no dead-letter topic is known for it; it is held until a route has the topic again")
+		rs.app.say(log, "a retry copy came for a topic that is no route's retry topic, and no dead-letter topic is known for it; it is held until a route has the topic again")
 		return
 	}
-	log.Str("dead_letter", rt.deadLetterTo).Msg("a retry copy came for a topic that is no route's retry topic; it goes to the dead letters of its route")
+	rs.app.say(log.Str("dead_letter", rt.deadLetterTo), "a retry copy came for a topic that is no route's retry topic; it goes to the dead letters of its route")
 	d := &a.first
 	d.init(a, rt, h.attempt)
 	d.settled.Store(true)

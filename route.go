@@ -46,7 +46,8 @@ type Next func(ctx context.Context) Outcomes
 // when the app starts, and the Next that it returns is called from all of the route's lanes at once.
 //
 // A middleware may wait, replace the context, change outcomes, or return [Every] of an outcome of its own without
-// calling next; it must not call next twice. Decoding and the handler's timeout start inside the chain. The first one
+// calling next; it must not call next twice, and calls it
+// on the goroutine that it was called on. Decoding and the handler's timeout start inside the chain. The first one
 // given is the outermost.
 type Middleware func(Next) Next
 

@@ -14,7 +14,8 @@ type run struct {
 	publisher Publisher     // of a test; with lane, the app is
 	one       *Delivery     // of a single delivery
 	batch     []*Delivery   // of a batch
-	began     time.Duration // when the handler was called, since the app's epoch; 0 before that
+	begun     bool          // the handler was called
+	began     time.Duration // and when, since the app's epoch
 
 	claimed  atomic.Bool  // somebody settles its deliveries, or has
 	deadline atomic.Int64 // since the app's epoch, as time.Duration; 0 before the handler's timeout has begun, and without one

@@ -30,7 +30,7 @@ func (d *Delivery) settle(o Outcome) (due bool) {
 	if o.cause != nil {
 		o.cause = usable(o.cause)
 	}
-	if o.kind == KindRetry && rt.exhausted(d.attempt) && rt.deadLetterTo == "" {
+	if o.kind == KindRetry && rt.exhausted(d.attempt) && rt.deadLetterTo == "" && !rt.app.stops(o.cause) {
 		// DropExhausted: its attempts are used up.
 		o = Outcome{kind: KindDrop, cause: o.cause}
 		rt.app.log.Warn().Str("route", rt.name).Int("attempts", d.attempt).Str("message_id", d.MessageID()).
@@ -81,8 +81,8 @@ func (rt *route) reject(d *Delivery, cause error) (due bool) {
 
 func (rt *route) retry(d *Delivery, o Outcome) (due bool) {
 	app := rt.app
-	if app.stopping() && errors.Is(o.cause, ErrStopping) || errors.Is(o.cause, context.Canceled) && app.handlers.Err() != nil {
-		// The message did not fail, the app stops: no attempt is spent, and nothing is sent.
+	if app.stops(o.cause) {
+		// No attempt is spent, and nothing is sent.
 		app.observed(d, o, time.Time{})
 		app.holds.keep(d)
 		return false
@@ -102,6 +102,11 @@ func (rt *route) retry(d *Delivery, o Outcome) (due bool) {
 	}
 	app.couriers.retry(d, delay, o.cause)
 	return false
+}
+
+// stops says that a handler failed because the app stops: the message did not fail.
+func (a *App) stops(cause error) bool {
+	return a.stopping() && errors.Is(cause, ErrStopping) || errors.Is(cause, context.Canceled) && a.handlers.Err() != nil
 }
 
 // done says that a route has settled its delivery. When all routes of an arrival have, it is acknowledged.

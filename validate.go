@@ -271,6 +271,9 @@ func (f *faults) retired(filters []string, routes []*routeSpec) {
 	inUse := make(map[string]*routeSpec, len(routes))
 	for _, s := range routes {
 		inUse[topic.Shared(s.group, s.filter)] = s
+		if s.retryTo != "" {
+			inUse[topic.Shared(s.group, s.retryTo)] = s
+		}
 	}
 	for i, written := range filters {
 		field := "RetireFilters[" + strconv.Itoa(i) + "]"

@@ -146,12 +146,15 @@ func (l *lane) finish(r *run, outcomes Outcomes) (goesOn bool) {
 	if !r.claim() {
 		// Too late: the watch has settled it and the lane has gone on.
 		l.route.metrics.stale(r.size())
+		if r.begun {
+			l.route.metrics.handled(app.now() - r.began)
+		}
 		r.end(errReturned)
 		return l.strayEnded()
 	}
 	l.current.Store(nil)
 	now := app.now()
-	if r.began != 0 {
+	if r.begun {
 		l.route.metrics.handled(now - r.began)
 	}
 	l.settle(r, outcomes)
@@ -244,7 +247,7 @@ func (l *lane) strayEnded() (goesOn bool) {
 func (r *run) begin() {
 	l := r.lane
 	now := l.route.app.now()
-	r.began = now
+	r.begun, r.began = true, now
 	if timeout := l.route.timeout; timeout > 0 {
 		r.deadline.Store(int64(now + timeout))
 		l.guard(now+timeout, now)
@@ -274,12 +277,8 @@ func (s *sorter) work() {
 		app.sorters.Done()
 	}()
 	for {
-		var only func(*Delivery) bool
-		over := isClosed(app.intake)
-		if over {
-			only = mustRun
-		}
-		if d := s.take(only); d != nil {
+		over := isClosed(app.intake) // read before the queue is: nothing comes after it
+		if d := s.take(nil); d != nil {
 			s.sort(d)
 			continue
 		}

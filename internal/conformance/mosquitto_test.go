@@ -18,7 +18,7 @@ func overTCP(address string) Dialer {
 func TestLiveMosquitto(t *testing.T) {
 	m := mosquitto.Require(t, mosquitto.Options{
 		MaxInflight: 10, MaxQueued: mosquitto.NoLimit,
-		Lines: []string{"max_keepalive 60", "max_packet_size 4096", "max_topic_alias 5"},
+		Lines: []string{"set_tcp_nodelay true", "max_keepalive 60", "max_packet_size 4096", "max_topic_alias 5"},
 	})
 	Run(t, Server{Dial: overTCP(m.Addr()), Complete: true, Deviations: Mosquitto2})
 }
