@@ -41,6 +41,10 @@ live: need-mosquitto ## Only the tests against real servers, which they start an
 fuzz: ## A minute of fuzzing of the frame parser; FUZZTIME=10m for each target is better
 	scripts/fuzz.sh
 
+.PHONY: bench
+bench: need-mosquitto ## Speed beside paho and a loop written by hand, on a Mosquitto of its own; keep the machine quiet
+	go -C bench run . -least 2.5
+
 .PHONY: lint
 lint: ## golangci-lint, of the version that tools/go.mod pins (its first build takes minutes)
 	@lint=$$(GOWORK=off go tool -modfile=tools/go.mod -n golangci-lint); $(call in_modules,"$$lint" run ./...)
