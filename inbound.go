@@ -17,7 +17,7 @@ import (
 // inbound is the inbound half of one session: what its connection reads goes through its window to the routes. An app
 // has one for its subscriptions and, if a route has a retry topic, one for what comes back from there.
 //
-// It implements link.Receiver: the reader calls it, so nothing here waits for user code or writes.
+// It implements link.Receiver: the reader calls it, so nothing here waits for user code or writes (see slowDown for what comes closest).
 type inbound struct {
 	app    *App
 	name   string // "main" or "retry", for logs and errors
@@ -154,24 +154,33 @@ func (in *inbound) Flush() {
 	in.slowDown()
 }
 
-// slowDown lets a server wait that sends far more than Receive Maximum, until the lanes have made up or a moment has passed, while
-// TCP holds it up. Mosquitto 2.0.11 has been seen to send 65,535 ahead and to use the identifiers again while they were in flight. The
-// moment is short, and a connection from which anything comes is alive, so keep-alive does not mind.
+// slowDown lets a server wait, held up by TCP, that sends far more than Receive Maximum: for as long as acknowledgements leave, until the
+// lanes have made up, and not for long. Mosquitto 2.0.11 has been seen to send 65,535 ahead and to use identifiers again that were
+// in flight. Where nothing is settled, because handlers hang or wait for an answer that stands further back in the stream, it is over in a
+// blink; and a connection from which anything comes is alive, so keep-alive does not mind.
 func (in *inbound) slowDown() {
 	if in.window.Unacknowledged() <= in.overrun {
 		return
 	}
-	patience := time.NewTimer(in.pause)
-	defer patience.Stop()
+	all := time.NewTimer(in.pause)
+	defer all.Stop()
+	still := time.NewTimer(blink)
+	defer still.Stop()
 	for in.window.Unacknowledged() > in.overrun/2 && !isClosed(in.app.intake) {
 		select {
 		case <-in.progress:
+			still.Reset(blink)
 		case <-in.app.intake:
-		case <-patience.C:
+		case <-still.C:
+			return
+		case <-all.C:
 			return
 		}
 	}
 }
+
+// blink is how long a reader that holds up its server waits for the next acknowledgement to leave.
+const blink = 10 * time.Millisecond
 
 // handOn is Flush without the wait.
 func (in *inbound) handOn() {

@@ -181,11 +181,7 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	if e := a.couriers.wait(work); e != nil {
 		drain.Unconfirmed, err = a.couriers.unconfirmed(), errors.Join(err, e)
 	}
-	for _, in := range a.inbounds() {
-		if e := in.link.Close(ctx, sessionExpiry); e != nil {
-			drain.Unsent, err = drain.Unsent+in.window.Settled(), errors.Join(err, e)
-		}
-	}
+	err = errors.Join(err, a.farewell(ctx, sessionExpiry, drain))
 	a.cancelHandlers(ErrStopping)
 	a.cancelRunning(ErrStopping)
 	a.later.close()
@@ -202,9 +198,31 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 // exceptFarewell ends before ctx does, by as much as it takes to write the acknowledgements that are due and to part from the server: a
 // handler that never returns, or a copy that is never confirmed, must not cost those too.
 func exceptFarewell(ctx context.Context, reason error) (context.Context, context.CancelFunc) {
-	const most = 3 * time.Second // the link waits two for the server's end
+	const most = 3 * time.Second
 	end, _ := ctx.Deadline()     // drain sets one
 	return context.WithDeadlineCause(ctx, end.Add(-min(most, time.Until(end)/4)), reason)
+}
+
+// farewell closes the links, all at once: each waits for its server to have read everything.
+func (a *App) farewell(ctx context.Context, sessionExpiry *uint32, drain *DrainError) error {
+	end, _ := ctx.Deadline() // drain sets one
+	const rest = 500 * time.Millisecond
+	ctx, cancel := context.WithDeadline(ctx, end.Add(-min(rest, time.Until(end)/8)))
+	defer cancel()
+	results := make(chan error)
+	for _, in := range a.inbounds() {
+		go func() { results <- in.link.Close(ctx, sessionExpiry) }()
+	}
+	var err error
+	for range a.inbounds() {
+		err = errors.Join(err, <-results)
+	}
+	if err != nil {
+		for _, in := range a.inbounds() {
+			drain.Unsent += in.window.Settled()
+		}
+	}
+	return err
 }
 
 // waitForSorters waits until every delivery is in a lane, whose own rule says whether it still runs. A key function that never

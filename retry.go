@@ -145,6 +145,9 @@ func (rs *returns) sendMarker(topic, id string, lifetime time.Duration) {
 	ctx, cancel := context.WithTimeout(rs.app.running, confirmTime)
 	defer cancel()
 	if answer, err := rs.app.main.link.Publish(ctx, p); err != nil || answer.Code >= noMatchingSubscribers {
+		rs.mu.Lock()
+		rs.markerWait = markerTime // it is not the queue that takes so long
+		rs.mu.Unlock()
 		rs.app.log.Warn().Err(publishError(topic, answer, err)).Str("topic", topic).
 			Msg("the marker for the retry topic could not be sent; retries wait and it is tried again")
 	}

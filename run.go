@@ -14,8 +14,7 @@ type run struct {
 	publisher Publisher     // of a test; with lane, the app is
 	one       *Delivery     // of a single delivery
 	batch     []*Delivery   // of a batch
-	begun     bool          // the handler was called
-	began     time.Duration // and when, since the app's epoch
+	began     atomic.Int64  // when the handler was called, as time.Duration since the app's epoch, plus one; 0 before that
 
 	claimed  atomic.Bool  // somebody settles its deliveries, or has
 	deadline atomic.Int64 // since the app's epoch, as time.Duration; 0 before the handler's timeout has begun, and without one

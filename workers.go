@@ -146,17 +146,13 @@ func (l *lane) finish(r *run, outcomes Outcomes) (goesOn bool) {
 	if !r.claim() {
 		// Too late: the watch has settled it and the lane has gone on.
 		l.route.metrics.stale(r.size())
-		if r.begun {
-			l.route.metrics.handled(app.now() - r.began)
-		}
+		r.handled(app.now())
 		r.end(errReturned)
 		return l.strayEnded()
 	}
 	l.current.Store(nil)
 	now := app.now()
-	if r.begun {
-		l.route.metrics.handled(now - r.began)
-	}
+	r.handled(now)
 	l.settle(r, outcomes)
 	r.end(errReturned)
 	if l.dirty {
@@ -247,10 +243,17 @@ func (l *lane) strayEnded() (goesOn bool) {
 func (r *run) begin() {
 	l := r.lane
 	now := l.route.app.now()
-	r.begun, r.began = true, now
+	r.began.Store(int64(now) + 1)
 	if timeout := l.route.timeout; timeout > 0 {
 		r.deadline.Store(int64(now + timeout))
 		l.guard(now+timeout, now)
+	}
+}
+
+// handled counts how long the handler took, if it was called. A middleware may have called it on another goroutine, and be gone before it.
+func (r *run) handled(now time.Duration) {
+	if began := r.began.Load(); began != 0 {
+		r.lane.route.metrics.handled(max(now-time.Duration(began-1), 0))
 	}
 }
 

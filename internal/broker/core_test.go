@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -78,5 +80,26 @@ func TestResumeSendsAgainInOrderWithDup(t *testing.T) {
 		p5, p6 := s.expectPublish("m5", 1, false), s.expectPublish("m6", 1, false)
 		s.puback(p5.PacketID, p6.PacketID)
 		s.silent()
+	})
+}
+
+func TestOrderIsKept(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, b *Broker) {
+		s := subscribed(t, b, "s", "a")
+		p, _ := connectAs(t, b, "p")
+		const n = 3000
+		var want, got []string
+		for i := range uint16(n) {
+			want = append(want, fmt.Sprint("m", i))
+			p.send(pub("a", 1, i+1, fmt.Sprint("m", i)))
+		}
+		for range n {
+			m := expect[*packets.Publish](s)
+			got = append(got, string(m.Payload))
+			s.puback(m.PacketID)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatal("out of order")
+		}
 	})
 }

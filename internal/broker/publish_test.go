@@ -2,7 +2,6 @@ package broker
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -382,27 +381,6 @@ func TestPacketIdentifiersGoRound(t *testing.T) {
 				t.Fatalf("identifier %d, want %d", id, want)
 			}
 			s.puback(want)
-		}
-	})
-}
-
-func TestOrderIsKept(t *testing.T) {
-	bubble(t, Options{}, func(t *testing.T, b *Broker) {
-		s := subscribed(t, b, "s", "a")
-		p, _ := connectAs(t, b, "p")
-		const n = 3000
-		var want, got []string
-		for i := range uint16(n) {
-			want = append(want, fmt.Sprint("m", i))
-			p.send(pub("a", 1, i+1, fmt.Sprint("m", i)))
-		}
-		for range n {
-			m := expect[*packets.Publish](s)
-			got = append(got, string(m.Payload))
-			s.puback(m.PacketID)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatal("out of order")
 		}
 	})
 }

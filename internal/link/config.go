@@ -21,8 +21,8 @@ const (
 )
 
 // Receiver is what the reader hands the inbound half to. All methods are called from the one goroutine that reads the
-// connection, but End, which is called when that goroutine will read no more. None may block or write: a reader that
-// waits can wait for its own peer.
+// connection, but End, which is called when that goroutine will read no more. None may write, nor block but for a
+// moment in Flush: a reader that waits can wait for its own peer.
 type Receiver interface {
 	// Begin starts an epoch: CONNACK accepted the connection. It is called before paho sees that CONNACK, and so before
 	// any PUBLISH of the epoch.

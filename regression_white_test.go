@@ -26,7 +26,7 @@ func reviewDelivery(a *App, rt *route, payload int) *Delivery {
 }
 
 // What is dropped before it stands in the queue is put into it all the same, and stays there while the lane is busy.
-func TestReviewDroppedQoS0LeavesTheQueue(t *testing.T) {
+func TestDroppedQoS0LeavesTheQueue(t *testing.T) {
 	a := reviewApp(t, Config{QoS0Queue: 1}, Handle("a", func(context.Context, []byte) Outcome { return Ack() }, AtMostOnce))
 	rt := a.routes[0]
 	for range 1000 {
@@ -42,7 +42,7 @@ func TestReviewDroppedQoS0LeavesTheQueue(t *testing.T) {
 }
 
 // A held delivery at QoS 0 for which there is no room is dropped at once, and its timer with it.
-func TestReviewDroppedQoS0HoldKeepsNoTimer(t *testing.T) {
+func TestDroppedQoS0HoldKeepsNoTimer(t *testing.T) {
 	a := reviewApp(t, Config{QoS0Queue: 1}, Handle("a", func(context.Context, []byte) Outcome { return Ack() }, AtMostOnce))
 	rt := a.routes[0]
 	if !a.qos0.reserve(reviewDelivery(a, rt, 10)) { // a copy that is being published
@@ -57,7 +57,7 @@ func TestReviewDroppedQoS0HoldKeepsNoTimer(t *testing.T) {
 	a.holds.set.close()
 }
 
-func TestReviewQoS0BytesFitOnePayload(t *testing.T) {
+func TestQoS0BytesFitOnePayload(t *testing.T) {
 	const size = 1000
 	a := reviewApp(t, Config{MaxPayload: size, QoS0Bytes: size}, Handle("a", func(context.Context, []byte) Outcome { return Ack() }, AtMostOnce))
 	rt := a.routes[0]

@@ -9,7 +9,7 @@ import (
 )
 
 // A handler that outlives its timeout took time too: the histogram must not leave out the slowest calls.
-func TestReviewTimedOutHandlersAreInTheHistogram(t *testing.T) {
+func TestTimedOutHandlersAreInTheHistogram(t *testing.T) {
 	in(t, func(t *testing.T) {
 		f, main := up(t, nil, settle.Handle("a", func(ctx context.Context, _ []byte) settle.Outcome {
 			<-ctx.Done()
@@ -23,7 +23,7 @@ func TestReviewTimedOutHandlersAreInTheHistogram(t *testing.T) {
 }
 
 // Retire does not end a session that still has a copy of ours in its queue.
-func TestReviewRetireWaitsForACopyThatTheServerDeliversLate(t *testing.T) {
+func TestRetireWaitsForACopyThatTheServerDeliversLate(t *testing.T) {
 	in(t, func(t *testing.T) {
 		c := newCalls()
 		f, main, second := upBoth(t, nil, settle.Handle("a", func(_ context.Context, b []byte) settle.Outcome {
@@ -68,7 +68,7 @@ func (p *poison) UnmarshalJSON(b []byte) error {
 }
 
 // One payload whose decoder panics does not disturb the others of its batch.
-func TestReviewADecoderThatPanicsDisturbsNoOtherElement(t *testing.T) {
+func TestADecoderThatPanicsDisturbsNoOtherElement(t *testing.T) {
 	in(t, func(t *testing.T) {
 		c := newCalls()
 		_, main := up(t, nil, settle.HandleBatch("a", func(_ context.Context, all []poison) settle.Outcomes {
@@ -84,7 +84,7 @@ func TestReviewADecoderThatPanicsDisturbsNoOtherElement(t *testing.T) {
 }
 
 // What the second connection subscribes to cannot be given up on it.
-func TestReviewRetireFiltersHoldNoRetryTopicInUse(t *testing.T) {
+func TestRetireFiltersHoldNoRetryTopicInUse(t *testing.T) {
 	_, err := settle.New(settle.Config{ClientID: "svc", Servers: []string{"mqtt://server"}, RetireFilters: []string{"r"}},
 		settle.Handle("a", newCalls().ack, settle.RetryTo("r")))
 	if err == nil {
@@ -93,7 +93,7 @@ func TestReviewRetireFiltersHoldNoRetryTopicInUse(t *testing.T) {
 }
 
 // Acknowledgements leave at Stop also where an unsorted delivery of another route stands before them.
-func TestReviewStopGoesOnWithWhatASorterHas(t *testing.T) {
+func TestStopGoesOnWithWhatASorterHas(t *testing.T) {
 	in(t, func(t *testing.T) {
 		c := newCalls()
 		gate := make(chan struct{})
