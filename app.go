@@ -248,11 +248,6 @@ func (a *App) spawn(f func()) {
 	}()
 }
 
-// say logs from where nothing may wait for whoever reads the log: from a connection's reader.
-func (a *App) say(event *zerolog.Event, message string) {
-	a.spawn(func() { event.Msg(message) })
-}
-
 // flushAcks has the acknowledgements written that are due.
 func (a *App) flushAcks() {
 	for _, in := range a.inbounds() {

@@ -59,11 +59,9 @@ func TestMiddlewareThatTakesLiberties(t *testing.T) {
 		"gives up": func(next settle.Next) settle.Next {
 			return func(ctx context.Context) settle.Outcomes {
 				done := make(chan settle.Outcomes, 1)
-				running.Add(1)
-				go func() {
-					defer running.Done()
+				running.Go(func() {
 					done <- next(ctx)
-				}()
+				})
 				select {
 				case o := <-done:
 					return o
@@ -74,11 +72,9 @@ func TestMiddlewareThatTakesLiberties(t *testing.T) {
 		},
 		"gives up at once": func(next settle.Next) settle.Next {
 			return func(ctx context.Context) settle.Outcomes {
-				running.Add(1)
-				go func() {
-					defer running.Done()
+				running.Go(func() {
 					next(ctx)
-				}()
+				})
 				return settle.Every(settle.Ack())
 			}
 		},
@@ -87,11 +83,9 @@ func TestMiddlewareThatTakesLiberties(t *testing.T) {
 		},
 		"twice at once": func(next settle.Next) settle.Next {
 			return func(ctx context.Context) settle.Outcomes {
-				running.Add(1)
-				go func() {
-					defer running.Done()
+				running.Go(func() {
 					next(ctx)
-				}()
+				})
 				return next(ctx)
 			}
 		},
@@ -179,7 +173,7 @@ func TestHandlersThatPublishWhileTheAppStops(t *testing.T) {
 		var f *field
 		var errs []error
 		f, main := up(t, nil, settle.Handle("a", func(ctx context.Context, _ []byte) settle.Outcome {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			errs = append(errs, settle.Publish(ctx, "x", []byte("y")))
 			return settle.Ack()
 		}))

@@ -97,7 +97,7 @@ func TestTheMarkerRoundIsMadeBySecondConnectionsToo(t *testing.T) {
 // While copies wait, the app stops and waits for a dead letter: a hop that begins meanwhile must not be waited for.
 func TestNoCopyHopsWhileTheAppStops(t *testing.T) {
 	in(t, func(t *testing.T) {
-		f, main, second := upBoth(t, nil, settle.Handle("a", func(ctx context.Context, b []byte) settle.Outcome {
+		f, main, second := upBoth(t, nil, settle.Handle("a", func(_ context.Context, b []byte) settle.Outcome {
 			if string(b) == "bad" {
 				return settle.Reject(errFails)
 			}

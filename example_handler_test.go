@@ -164,7 +164,7 @@ func ExampleCodec() {
 }
 
 // A program that reads dead letters takes the bytes as they are, and asks the delivery what became of the message.
-func ExampleDelivery_DeadLetter() {
+func ExampleDelivery_DeadLetter() { //nolint:testableexamples // it needs a dead letter
 	desk := settle.Handle("billing/dead/+", func(ctx context.Context, _ []byte) settle.Outcome {
 		letter, ok := settle.DeliveryFrom(ctx).DeadLetter()
 		if !ok {

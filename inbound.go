@@ -84,8 +84,10 @@ func (in *inbound) Begin(s link.Session) {
 	defer in.mu.Unlock()
 	if s.Epoch > 1 && !s.Present && in.app.config.SessionExpiry >= 0 {
 		in.app.metrics.sessionLost()
-		in.app.say(in.log.Warn().Str("server", s.Server),
-			"the server has lost the session: what it had queued is gone; what this process holds is still handled")
+		in.app.spawn(func() { // whoever reads the log may be slow
+			in.log.Warn().Str("server", s.Server).
+				Msg("the server has lost the session: what it had queued is gone; what this process holds is still handled")
+		})
 	}
 	if s.Epoch > 1 && !(s.Present && s.SameServer) && in.lost != nil { // another server's session is not the one that we know
 		defer in.lost()

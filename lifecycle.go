@@ -199,7 +199,7 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 // handler that never returns, or a copy that is never confirmed, must not cost those too.
 func exceptFarewell(ctx context.Context, reason error) (context.Context, context.CancelFunc) {
 	const most = 3 * time.Second
-	end, _ := ctx.Deadline()     // drain sets one
+	end, _ := ctx.Deadline() // drain sets one
 	return context.WithDeadlineCause(ctx, end.Add(-min(most, time.Until(end)/4)), reason)
 }
 

@@ -21,8 +21,10 @@ func (in *inbound) accept(a *arrival) {
 	if isForeignCopy(a) {
 		app.metrics.noRoute()
 		if app.noRoute.first(a.Publish.Topic) {
-			app.say(app.log.Info().Str("topic", clip(a.Publish.Topic)),
-				"another service's retry copies come through a filter of ours; they are acknowledged and not handled")
+			app.spawn(func() {
+				app.log.Info().Str("topic", clip(a.Publish.Topic)).
+					Msg("another service's retry copies come through a filter of ours; they are acknowledged and not handled")
+			})
 		}
 		app.drop(a)
 		return
@@ -81,8 +83,10 @@ func (a *App) drop(m *arrival) { m.in.finish(m) }
 func (a *App) unmatched(m *arrival) {
 	a.metrics.noRoute()
 	if a.noRoute.first(m.Publish.Topic) {
-		a.say(a.log.Warn().Str("topic", clip(m.Publish.Topic)),
-			"a message came that no route wants; it is acknowledged. Is a subscription of an earlier release still there? See Config.RetireFilters")
+		a.spawn(func() {
+			a.log.Warn().Str("topic", clip(m.Publish.Topic)).
+				Msg("a message came that no route wants; it is acknowledged. Is a subscription of an earlier release still there? See Config.RetireFilters")
+		})
 	}
 	a.drop(m)
 }

@@ -101,7 +101,7 @@ func TestStopGoesOnWithWhatASorterHas(t *testing.T) {
 		f, main := up(t, nil, settle.Handle("k", c.ack, settle.Workers(2, key)), settle.Handle("a", c.ack))
 		main.send(publish("k", 1, 1, "k1"), publish("k", 1, 2, "k2"), publish("a", 1, 3, "a"))
 		c.expect(t, "a")
-		go func() { time.Sleep(time.Second); close(gate) }()
+		time.AfterFunc(time.Second, func() { close(gate) })
 		_ = f.stop()
 		acked := false
 		for _, line := range main.history() {

@@ -15,7 +15,7 @@ func TestStopHandlesHoldsOfARouteWithAKeyFunction(t *testing.T) {
 		c := newCalls()
 		key := func(d *settle.Delivery) string { return d.Topic() }
 		failing := true
-		f, main := up(t, nil, settle.Handle("a", func(ctx context.Context, b []byte) settle.Outcome {
+		f, main := up(t, nil, settle.Handle("a", func(_ context.Context, b []byte) settle.Outcome {
 			c.note(string(b))
 			if failing {
 				failing = false
@@ -55,7 +55,7 @@ func TestShutdownTimeoutIsKept(t *testing.T) {
 				var told time.Duration
 				var stopAt time.Time
 				f, main := up(t, func(cfg *settle.Config) { cfg.ShutdownTimeout = timeout },
-					settle.Handle("a", func(ctx context.Context, b []byte) settle.Outcome {
+					settle.Handle("a", func(ctx context.Context, _ []byte) settle.Outcome {
 						<-ctx.Done()
 						told = time.Since(stopAt)
 						return settle.Ack()

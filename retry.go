@@ -138,7 +138,7 @@ func (rs *returns) sendMarkers() {
 }
 
 func (rs *returns) sendMarker(topic, id string, lifetime time.Duration) {
-	expiry := uint32(lifetime / time.Second)
+	expiry, _ := wholeSeconds(lifetime)
 	p := &paho.Publish{Topic: topic, QoS: byte(AtLeastOnce), Properties: &paho.PublishProperties{MessageExpiry: &expiry}}
 	p.Properties.User.Add(headerMarker, id)
 	p.Properties.User.Add(headerOwner, rs.app.config.ClientID)
@@ -306,12 +306,18 @@ var errOrphan = errors.New("the route has another retry topic now")
 func (rs *returns) orphan(a *arrival, h *copyHeaders) {
 	a.copied = h
 	rt := rs.app.routesByName[h.route]
-	log := rs.app.log.Error().Str("topic", a.Publish.Topic).Str("route", h.route).Str("message_id", h.messageID)
-	if rt == nil || rt.deadLetterTo == "" {
-		rs.app.say(log, "a retry copy came for a topic that is no route's retry topic, and no dead-letter topic is known for it; it is held until a route has the topic again")
+	told := "it goes to the dead letters of its route"
+	lost := rt == nil || rt.deadLetterTo == ""
+	if lost {
+		told = "no dead-letter topic is known for it, so it is held until a route has the topic again, and acknowledgements behind it wait"
+	}
+	rs.app.spawn(func() {
+		rs.app.log.Error().Str("topic", a.Publish.Topic).Str("route", h.route).Str("message_id", h.messageID).
+			Msg("a retry copy came for a topic that is no route's retry topic; " + told)
+	})
+	if lost {
 		return
 	}
-	rs.app.say(log.Str("dead_letter", rt.deadLetterTo), "a retry copy came for a topic that is no route's retry topic; it goes to the dead letters of its route")
 	d := &a.first
 	d.init(a, rt, h.attempt)
 	d.settled.Store(true)

@@ -10,11 +10,11 @@ import (
 // run is one call of a route's handler, with its middleware: for one delivery, or for a batch. It is the context that
 // the handler gets, so that a call costs no allocation. The real context behind it is made when somebody first asks for it.
 type run struct {
-	lane      *lane         // nil in a context that a test made
-	publisher Publisher     // of a test; with lane, the app is
-	one       *Delivery     // of a single delivery
-	batch     []*Delivery   // of a batch
-	began     atomic.Int64  // when the handler was called, as time.Duration since the app's epoch, plus one; 0 before that
+	lane      *lane        // nil in a context that a test made
+	publisher Publisher    // of a test; with lane, the app is
+	one       *Delivery    // of a single delivery
+	batch     []*Delivery  // of a batch
+	began     atomic.Int64 // when the handler was called, as time.Duration since the app's epoch, plus one; 0 before that
 
 	claimed  atomic.Bool  // somebody settles its deliveries, or has
 	deadline atomic.Int64 // since the app's epoch, as time.Duration; 0 before the handler's timeout has begun, and without one
