@@ -17,6 +17,9 @@ export SETTLE_LIVE
 CONTRACT ?= $(wildcard ../shared/contract/check)
 CONTRACTFLAGS ?= $(if $(wildcard testkit/*.go),,-build)
 
+# Where `make demo` runs: on a server in its own process, on a Mosquitto that is started for it, or at a URL.
+SERVER = embedded
+
 # Runs $(1) in the folder of each module.
 in_modules = for module in $(MODULES); do echo "+ cd $$module && $(1)"; (cd "$$module" && $(1)); done
 
@@ -25,9 +28,9 @@ help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Half a minute of the billing service on a real server, cut off three times, with the account at the end
-	@if ! (exec 3<>/dev/tcp/127.0.0.1/1883) 2>/dev/null; then scripts/need-mosquitto.sh; fi
-	go -C examples/billing run ./demo
+demo: ## Half a minute of the billing service, cut off three times, with the account at the end; SERVER=mqtt://… or SERVER=mosquitto for a real server
+	@$(if $(filter mosquitto,$(SERVER)),scripts/need-mosquitto.sh)
+	go -C examples/billing run ./demo -server '$(SERVER)'
 
 .PHONY: test
 test: need-mosquitto ## All tests, with the race detector; installs Mosquitto where it is missing

@@ -30,15 +30,21 @@ type storm struct {
 	b   *broker.Broker
 	log *lockedLog
 
-	mu       sync.Mutex
-	rand     *rand.Rand
-	calm     bool
-	lose     map[string]bool            // the next CONNECT of that client begins a new session
-	began    map[string]bool            // route and message: a handler was called
-	ended    map[string]bool            // and has said how it ends, or there is a dead letter
-	sent     map[string]map[string]bool // by route
-	excusing bool                       // sessions of the main connection are lost, and what was queued there with them
+	mu        sync.Mutex
+	rand      *rand.Rand
+	calm      bool
+	lose      map[string]bool            // the next CONNECT of that client begins a new session
+	began     map[string]bool            // route and message: a handler was called
+	ended     map[string]bool            // and has said how it ends, or there is a dead letter
+	sent      map[string]map[string]bool // by route
+	withholds bool                       // PUBACKs; never where that uses up Receive Maximum
+	excusing  bool                       // sessions of the main connection are lost, and what was queued there with them
 }
+
+// stamp adds the time to what is logged.
+type stamp struct{}
+
+func (stamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) { e.Str("at", time.Now().Format("15:04:05.000")) }
 
 type lockedLog struct {
 	mu sync.Mutex
@@ -155,7 +161,7 @@ func (s *storm) meddle(client string, dir broker.Direction, p broker.Packet) (v 
 		v.Hold = time.Duration(s.rand.IntN(50)) * time.Millisecond
 	case n < 100 && p.Type == broker.PUBLISH && dir == broker.FromClient:
 		v.Refuse = 0x97
-	case n < 130 && p.Type == broker.PUBACK && dir == broker.ToClient:
+	case n < 130 && p.Type == broker.PUBACK && dir == broker.ToClient && s.withholds:
 		v.Drop = true
 	}
 	return v
@@ -166,7 +172,7 @@ func (s *storm) app(r *rand.Rand, backlog, receive, retryReceive int, redelivery
 	dead := []RouteOption{DeadLetterTo("dead"), MaxAttempts(6), backoff, Timeout(3 * time.Second)}
 	with := func(more ...RouteOption) []RouteOption { return append(more, dead...) }
 	cfg := Config{
-		ClientID: "svc", Servers: []string{"mqtt://server"}, Logger: zerolog.New(s.log).Level(zerolog.InfoLevel),
+		ClientID: "svc", Servers: []string{"mqtt://server"}, Logger: zerolog.New(s.log).Level(zerolog.DebugLevel).Hook(stamp{}),
 		Dial:           func(ctx context.Context, _ *url.URL) (net.Conn, error) { return s.b.Dial(ctx) },
 		ReceiveMaximum: receive, RetryReceiveMaximum: retryReceive, RetryBacklog: backlog, QoS0Queue: 10, Redelivery: redelivery,
 		ShutdownTimeout: 5 * time.Second,
@@ -263,7 +269,9 @@ func rage(t *testing.T, seed uint64) {
 		t: t, log: new(lockedLog), rand: rand.New(rand.NewPCG(seed, 8)), lose: map[string]bool{},
 		began: map[string]bool{}, ended: map[string]bool{}, sent: map[string]map[string]bool{}, excusing: loseMain,
 	}
-	s.b = broker.New(broker.Options{MaxInflight: pick(0, 0, 3, 20), ReceiveMaximum: uint16(pick(1, 20, 65535))})
+	options := broker.Options{MaxInflight: pick(0, 0, 3, 20), ReceiveMaximum: uint16(pick(1, 20, 65535))}
+	s.withholds = options.ReceiveMaximum == 65535
+	s.b = broker.New(options)
 	defer s.b.Close()
 	defer func() {
 		if t.Failed() && os.Getenv("SETTLE_STORM_LOG") != "" {
@@ -327,7 +335,10 @@ func rage(t *testing.T, seed uint64) {
 		if r.IntN(20) == 0 {
 			payload = "{" + payload
 		}
-		m := broker.Message{Topic: fmt.Sprintf("%c/%d", kind, r.IntN(4)), Payload: []byte(payload), QoS: byte(1 + r.IntN(2))}
+		m := broker.Message{
+			Topic: fmt.Sprintf("%c/%d", kind, r.IntN(4)), Payload: []byte(payload), QoS: byte(1 + r.IntN(2)),
+			UserProperties: []broker.UserProperty{{Name: MessageIDHeader, Value: strconv.Itoa(n)}},
+		}
 		if r.IntN(6) == 0 {
 			m.Expiry, m.HasExpiry = 100_000, true
 		}
@@ -402,6 +413,7 @@ func rage(t *testing.T, seed uint64) {
 		synctest.Wait()
 	}
 	if m := missing(); len(m) > 0 {
+		t.Logf("restarts %t, sessions lost: retry %t, main %t", restarts, loseRetry, loseMain)
 		t.Errorf("%d messages have not come to an end: %.20q", len(m), m)
 	}
 	if left := s.holds(a); len(left) > 0 {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/rs/zerolog"
+
+	"github.com/settlemq/settle/internal/link"
 )
 
 // couriers publish retry copies and dead letters, and say that the original is settled once the server has confirmed that it
@@ -315,11 +317,22 @@ func (c *couriers) publish(e *errand) error {
 		over = c.app.outbound() // a route of ours may consume them
 	}
 	answer, err := over.Publish(ctx, p)
+	if errors.Is(err, link.ErrNotSent) && e.tries >= patientTries-1 && ctx.Err() != nil && c.app.running.Err() == nil {
+		if s := over.Status(); s.Connected && time.Since(s.Since) > patientTries*confirmTime {
+			over.Reconnect(errNoAnswer)
+		}
+	}
 	if err == nil && answer.Code == noMatchingSubscribers {
 		return fmt.Errorf("the topic %q has no subscribers: the server has not stored the message", clip(p.Topic))
 	}
 	return publishError(p.Topic, answer, err)
 }
+
+// A server that leaves its answers out, on a connection that stands, uses up its own Receive Maximum with each: in the end
+// nothing may be published on that connection. After so many tries that could not even be sent it is made anew, which begins the count again (4.9).
+const patientTries = 3
+
+var errNoAnswer = errors.New("the server has not answered PUBLISH for too long")
 
 func (e *errand) packet() *paho.Publish {
 	switch {

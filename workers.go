@@ -200,11 +200,13 @@ func (l *lane) expire() {
 		l.guard(at, now)
 		return
 	}
+	rt := l.route
+	rt.app.workers.Add(1) // the next worker: a lane that seems to have none would be given one by Stop
 	if !r.claim() {
+		rt.app.workers.Done()
 		return
 	}
 	l.current.Store(nil)
-	rt := l.route
 	r.end(ErrHandlerTimeout)
 	rt.timedOut(r)
 	rt.app.flushAcks()
@@ -215,11 +217,11 @@ func (l *lane) expire() {
 	halted := l.halted
 	l.strayMu.Unlock()
 	if halted {
+		rt.app.workers.Done()
 		rt.app.log.Error().Str("route", rt.name).Int("lane", l.index).Int("strays", maxStrays).
 			Msg("handlers ignore the end of their context; the lane waits until one of them returns")
 		return
 	}
-	rt.app.workers.Add(1)
 	go l.work()
 }
 

@@ -105,6 +105,7 @@ func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                     "",
 		"-for 30s -cuts 3":                     "",
+		"-for 30s -cuts 3 -server embedded":    "",
 		"-for 30s -cuts 3 -server tcp://a:1":   "",
 		"-cuts 3":                              "-cuts needs -for",
 		"-for 30s -cuts 3 -server mqtts://a:1": "-cuts needs a server at mqtt://, not at mqtts://",

@@ -29,7 +29,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	o := options{patience: 30 * time.Second}
 	f := flag.NewFlagSet("billing", flag.ContinueOnError)
 	f.SetOutput(out)
-	f.StringVar(&o.server, "server", "mqtt://localhost:1883", "the MQTT 5 `server`")
+	f.StringVar(&o.server, "server", embedded, "the `URL` of an MQTT 5 server, or \"embedded\" for one in this process, whose sessions end with it")
 	f.StringVar(&o.clientID, "client", "billing-0", "the service's client `identifier`, the same each time: its session is found by it")
 	f.StringVar(&o.http, "http", "localhost:8080", "the `address` of /metrics, /livez and /readyz; empty for none")
 	f.StringVar(&o.ledger, "ledger", "", "the ledger's `file`; empty for a temporary one")
@@ -62,7 +62,7 @@ func (o *options) check(rest []string) error {
 		return fmt.Errorf("-cuts %d: must not be negative", o.cuts)
 	case o.cuts > 0 && o.duration == 0:
 		return errors.New("-cuts needs -for")
-	case o.cuts > 0 && server.Scheme != "mqtt" && server.Scheme != "tcp":
+	case o.cuts > 0 && o.server != embedded && server.Scheme != "mqtt" && server.Scheme != "tcp":
 		return fmt.Errorf("-cuts needs a server at mqtt://, not at %s://", server.Scheme)
 	}
 	return nil

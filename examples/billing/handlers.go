@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -24,6 +25,9 @@ var (
 	errKeyDiffer = errors.New("the report is about another meter than its key")
 )
 
+// lockedPause is how long a report waits for whoever has locked the ledger: that takes minutes, and asking each second would not help.
+const lockedPause = 5 * time.Minute
+
 // bill posts a report to the ledger. It is called again for a report that it has seen: after a failure, and where a connection was lost
 // at the wrong moment. The ledger has each message id once, so that does no harm.
 func (b *Billing) bill(ctx context.Context, usage Usage) settle.Outcome {
@@ -33,8 +37,11 @@ func (b *Billing) bill(ctx context.Context, usage Usage) settle.Outcome {
 	}
 	wh := int64(math.Round(usage.KWh * 1000))
 	fresh, err := b.ledger.Post(ctx, Posting{Report: d.MessageID(), Meter: usage.Meter, Wh: wh})
-	if err != nil {
-		return settle.Retry(err) // to the retry topic, and back when its backoff is over
+	switch {
+	case errors.Is(err, errLocked):
+		return settle.RetryAfter(lockedPause, err) // to the retry topic, and back when that is over
+	case err != nil:
+		return settle.Retry(err) // the same, with the route's backoff
 	}
 	zerolog.Ctx(ctx).Debug().Int64("wh", wh).Bool("fresh", fresh).Msg("billed")
 	return settle.Ack()

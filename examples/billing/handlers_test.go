@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/settlemq/settle"
@@ -11,11 +12,14 @@ import (
 
 // book is a ledger that a test reads.
 type book struct {
+	mu       sync.Mutex
 	postings []Posting
 	err      error
 }
 
 func (b *book) Post(_ context.Context, p Posting) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.err != nil {
 		return false, b.err
 	}
@@ -40,6 +44,7 @@ func TestBill(t *testing.T) {
 		"no number":        {usage: Usage{"42", math.NaN()}, kind: settle.KindReject, cause: errNegative},
 		"too much":         {usage: Usage{"42", math.Inf(1)}, kind: settle.KindReject, cause: errNegative},
 		"the ledger fails": {usage: Usage{"42", 1}, ledger: errDown, kind: settle.KindRetry, cause: errDown},
+		"locked":           {usage: Usage{"42", 1}, ledger: errLocked, kind: settle.KindRetry, cause: errLocked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ledger := &book{err: test.ledger}

@@ -11,7 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	_ "modernc.org/sqlite" // the driver "sqlite", in Go alone
+	"modernc.org/sqlite" // the driver "sqlite", in Go alone
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Posting is one entry of the ledger.
@@ -78,6 +79,9 @@ func OpenLedger(ctx context.Context, path string) (*Ledger, error) {
 	return l, nil
 }
 
+// errLocked says that another program has the ledger to itself, an audit or a backup, and has not let go of it in five seconds.
+var errLocked = errors.New("the ledger is locked by another program")
+
 // Post writes a posting, and returns when it is on the disk. fresh is false where the ledger has had that report before, and nothing was
 // written. Where Post returns an error the posting may have been written all the same: post it again, it will not be there twice.
 func (l *Ledger) Post(ctx context.Context, p Posting) (fresh bool, err error) {
@@ -117,6 +121,10 @@ func (l *Ledger) write() {
 			}
 		}
 		if err := l.commit(group); err != nil {
+			var failure *sqlite.Error
+			if errors.As(err, &failure) && failure.Code()&0xFF == sqlite3.SQLITE_BUSY { // the rest of the code is what it was busy with
+				err = errLocked
+			}
 			for _, p := range group {
 				p.fresh, p.err = false, err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -99,6 +100,34 @@ func TestLedgerContext(t *testing.T) {
 		}
 	}
 	t.Error("no post has minded its context")
+}
+
+// A ledger that another program has locked says so, and takes the posting later.
+func TestLedgerLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	mine, other := openLedger(t, path), openLedger(t, path)
+	defer closeLedger(t, mine)
+	defer closeLedger(t, other)
+	mine.db.SetMaxOpenConns(1) // so that this holds for every transaction
+	if _, err := mine.db.ExecContext(t.Context(), `PRAGMA busy_timeout = 1`); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := other.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), `DELETE FROM postings`); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := mine.Post(t.Context(), Posting{"a", "1", 10}); fresh || !errors.Is(err, errLocked) {
+		t.Errorf("while another program writes: fresh %t, %v", fresh, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := mine.Post(t.Context(), Posting{"a", "1", 10}); !fresh || err != nil {
+		t.Errorf("afterwards: fresh %t, %v", fresh, err)
+	}
 }
 
 func TestLedgerErrors(t *testing.T) {

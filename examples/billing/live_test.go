@@ -11,11 +11,14 @@ import (
 )
 
 // The whole program, with a ledger that fails often, on a connection that is cut.
-func TestLiveBalances(t *testing.T) {
-	server := mosquitto.Require(t)
+func TestBalances(t *testing.T)     { balances(t, embedded) }
+func TestLiveBalances(t *testing.T) { balances(t, mosquitto.Require(t).URL()) }
+
+func balances(t *testing.T, server string) {
+	t.Helper()
 	var out strings.Builder
 	balanced, err := run(t.Context(), options{
-		server: server.URL(), clientID: "billing-test", http: "127.0.0.1:0", duration: 4 * time.Second, meters: 50, cuts: 3, fail: 0.2, patience: 30 * time.Second, logLevel: zerolog.Disabled,
+		server: server, clientID: "billing-test", http: "127.0.0.1:0", duration: 4 * time.Second, meters: 50, cuts: 3, fail: 0.2, patience: 30 * time.Second, logLevel: zerolog.Disabled,
 	}, &screen{out: &out, began: time.Now()})
 	t.Log(out.String())
 	if err != nil || !balanced {

@@ -2,8 +2,9 @@
 // to its connection, and bills none twice.
 //
 //	go run . -for 30s -cuts 3
+//	go run . -for 30s -cuts 3 -server mqtt://localhost:1883
 //
-// It brings its meters along, prints a line a second, and ends with an account of what they have sent and what the ledger holds. Its exit
+// It brings its meters along, and where it is not told of a server that one too, prints a line a second, and ends with an account of what they have sent and what the ledger holds. Its exit
 // code is 1 if the two differ.
 package main
 

@@ -18,6 +18,7 @@ import (
 type program struct {
 	options
 
+	url     string // of the server
 	screen  *screen
 	ledger  *Ledger
 	billing *Billing
@@ -36,6 +37,11 @@ func run(ctx context.Context, o options, s *screen) (balanced bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, p.ledger.Close()) }()
+	var endServer func()
+	if p.url, endServer, err = openServer(ctx, o.server); err != nil {
+		return false, err
+	}
+	defer endServer()
 	if err := p.build(); err != nil {
 		return false, err
 	}
@@ -72,9 +78,9 @@ func (p *program) build() error {
 	}
 	p.billing = &Billing{ledger: ledger}
 	var errs [3]error
-	p.service, errs[0] = newService(p.billing, p.server, p.clientID, dial, p.metrics, log)
-	p.desk, errs[1] = newDesk(p.server, p.clientID, log)
-	p.fleet, errs[2] = newFleet(p.server, p.clientID, p.meters, log)
+	p.service, errs[0] = newService(p.billing, p.url, p.clientID, dial, p.metrics, log)
+	p.desk, errs[1] = newDesk(p.url, p.clientID, log)
+	p.fleet, errs[2] = newFleet(p.url, p.clientID, p.meters, log)
 	return errors.Join(errs[:]...)
 }
 
@@ -93,11 +99,15 @@ func (p *program) introduce() {
 
 // address is the server's, without the password that may be in it.
 func (p *program) address() string {
-	u, err := url.Parse(p.server)
+	u, err := url.Parse(p.url)
 	if err != nil {
 		return "a server"
 	}
-	return u.Scheme + "://" + u.Host
+	address := u.Scheme + "://" + u.Host
+	if p.server == embedded {
+		address += ", a server in this process"
+	}
+	return address
 }
 
 // start starts who receives before who sends.

@@ -195,7 +195,7 @@ var keepAliveChecks = []check{
 		switch seconds := c.ack.Properties.ServerKeepAlive; {
 		case seconds == nil:
 			p.doesNotApply("the server leaves the Keep Alive to the client")
-		case *seconds >= 65_535:
+		case *seconds == 65_535:
 			p.failf("Server Keep Alive %d", *seconds)
 		}
 	}},

@@ -36,7 +36,7 @@ var disconnectChecks = []check{
 // on sending; then everything is read until the server has closed.
 func halfClose(p *probe) {
 	mourner := p.mourner()
-	c := p.connect("c", lasting, will(p.topic("will"), "gone", 0))
+	c := p.connect("c", lasting, p.will(0))
 	c.subscribe(1, p.topic("a"))
 	p.publish(p.topic("a"), 1, numbered(1, 100)...)
 	all := c.expectAll(1, false, numbered(1, 100)...)

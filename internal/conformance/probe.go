@@ -29,7 +29,7 @@ type probe struct {
 // failf ends the check as failed.
 func (p *probe) failf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
-	for skip := 2; strings.HasSuffix(file, "/peer.go") || strings.HasSuffix(file, "/probe.go"); skip++ {
+	for skip := 2; strings.HasSuffix(file, "/peer.go") || strings.HasSuffix(file, "/exchange.go") || strings.HasSuffix(file, "/probe.go"); skip++ {
 		var ok bool
 		if _, file, line, ok = runtime.Caller(skip); !ok {
 			break
@@ -106,10 +106,10 @@ func receiveMaximum(n uint16) func(*packets.Connect) {
 	return func(c *packets.Connect) { c.Properties.ReceiveMaximum = &n }
 }
 
-// will gives a CONNECT a will at QoS 1.
-func will(topic, payload string, delay uint32) func(*packets.Connect) {
+// will gives a CONNECT a will for the mourner, "gone" at QoS 1.
+func (p *probe) will(delay uint32) func(*packets.Connect) {
 	return func(c *packets.Connect) {
-		c.WillFlag, c.WillQOS, c.WillTopic, c.WillMessage = true, 1, topic, []byte(payload)
+		c.WillFlag, c.WillQOS, c.WillTopic, c.WillMessage = true, 1, p.topic("will"), []byte("gone")
 		c.WillProperties = &packets.Properties{}
 		if delay > 0 {
 			c.WillProperties.WillDelayInterval = &delay

@@ -93,14 +93,15 @@ func (p *probe) exactlyOnce() (*peer, *packets.Publish) {
 	c := p.connect("c", lasting)
 	c.subscribe(2, p.topic("a"))
 	p.publish(p.topic("a"), 2, "m1")
-	return c, c.expect("m1", 2, false)
+	m := c.expect("m1", 2, false)
+	return c, m
 }
 
 // From the client to the server.
 var inboundQoS2Checks = []check{
 	{"4.3.3", "AMessageGoesToItsSubscribersOnce", func(p *probe) {
 		s, c := p.receiver(), p.connect("c", lasting)
-		m := p.half(c, 9, "m1")
+		m := p.half(c, "m1")
 		c.cut()
 		c = p.connect("c", lasting)
 		c.wantPresent(true)
@@ -116,7 +117,7 @@ var inboundQoS2Checks = []check{
 	}},
 	{"4.4", "PUBRELIsAnsweredOnAnotherConnection", func(p *probe) {
 		s, c := p.receiver(), p.connect("c", lasting)
-		p.half(c, 9, "m1")
+		p.half(c, "m1")
 		c.cut()
 		c = p.connect("c", lasting)
 		c.send(&packets.Pubrel{PacketID: 9, Properties: &packets.Properties{}})
@@ -138,7 +139,7 @@ var inboundQoS2Checks = []check{
 	{"4.3.3", "PUBCOMPFreesTheIdentifier", func(p *probe) {
 		s, c := p.receiver(), p.connect("c", lasting)
 		for _, payload := range numbered(1, 3) {
-			p.half(c, 9, payload)
+			p.half(c, payload)
 			c.send(&packets.Pubrel{PacketID: 9, Properties: &packets.Properties{}})
 			c.expectPubcomp(9, 0)
 			s.complete(s.expect(payload, 2, false))
@@ -147,13 +148,13 @@ var inboundQoS2Checks = []check{
 	}},
 	{"4.1", "AnotherSessionForgetsTheIdentifiers", func(p *probe) {
 		s, c := p.receiver(), p.connect("c", lasting)
-		p.half(c, 9, "m1")
+		p.half(c, "m1")
 		c.send(&packets.Pubrel{PacketID: 9, Properties: &packets.Properties{}})
 		c.expectPubcomp(9, 0)
-		p.half(c, 9, "m2")
+		p.half(c, "m2")
 		c.cut()
 		c = p.connect("c", lasting, cleanStart)
-		p.half(c, 9, "m3")
+		p.half(c, "m3")
 		c.send(&packets.Pubrel{PacketID: 9, Properties: &packets.Properties{}})
 		c.expectPubcomp(9, 0)
 		got := payloadsOf(s.rest())
@@ -170,12 +171,12 @@ func (p *probe) receiver() *peer {
 	return s
 }
 
-// half publishes a message at QoS 2 as far as PUBREC.
-func (p *probe) half(c *peer, id uint16, payload string) *packets.Publish {
+// half publishes a message at QoS 2 as far as PUBREC, always under the identifier 9.
+func (p *probe) half(c *peer, payload string) *packets.Publish {
 	m := message(p.topic("a"), 2, payload)
-	m.PacketID = id
+	m.PacketID = 9
 	c.send(m)
-	if ack := c.nextPubrec(id); ack.ReasonCode != 0 {
+	if ack := c.nextPubrec(m.PacketID); ack.ReasonCode != 0 {
 		p.failf("PUBREC 0x%02X, want 0x00", ack.ReasonCode)
 	}
 	return m

@@ -1,25 +1,29 @@
-// Demo shows the billing service for half a minute, with its connection cut three times: what `make demo` runs. Where no server
-// listens on localhost:1883 it starts a Mosquitto of its own, on a free port and in a folder of its own, and ends it afterwards.
+// Demo shows the billing service for half a minute, with its connection cut three times: what `make demo` runs.
 //
-// Flags are handed on to the service.
+//	go run ./demo                                  on the server that the service brings along
+//	go run ./demo -server mosquitto                on a Mosquitto that is started for it and ended afterwards
+//	go run ./demo -server mqtt://localhost:1883    on yours
+//
+// All other flags are the service's, and handed on to it.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/settlemq/settle/internal/mosquitto"
 )
 
-const local = "localhost:1883"
+// mosquittoServer is the value of -server that the service does not know.
+const mosquittoServer = "mosquitto"
 
 func main() {
 	code, err := demo(os.Args[1:])
@@ -49,19 +53,32 @@ func demo(args []string) (code int, err error) {
 		return 0, fmt.Errorf("go build: %w", err)
 	}
 
-	server := "mqtt://" + local
-	if listens(ctx, local) {
-		fmt.Printf("A server listens on %s already: it is used.\n\n", local)
-	} else {
+	args = append([]string{"-for", "30s", "-cuts", "3", "-http", "localhost:0"}, args...)
+	if serverOf(args) == mosquittoServer {
 		own, err := mosquitto.Start(mosquitto.Options{})
 		if err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, own.Close()) }()
-		server = own.URL()
-		fmt.Printf("No server listens on %s: a Mosquitto has been started on %s, in %s.\n\n", local, own.Addr(), own.Dir())
+		fmt.Printf("A Mosquitto has been started on %s, in %s.\n\n", own.Addr(), own.Dir())
+		args = append(args, "-server", own.URL()) // the last one counts
 	}
-	return run(ctx, service, append([]string{"-server", server, "-for", "30s", "-cuts", "3", "-http", "localhost:0"}, args...))
+	return run(ctx, service, args)
+}
+
+// serverOf is what -server says among the service's flags, the last time that it is there.
+func serverOf(args []string) (server string) {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		switch {
+		case name != "-server" && name != "server" || !strings.HasPrefix(arg, "-"):
+		case joined:
+			server = value
+		case i+1 < len(args):
+			server = args[i+1]
+		}
+	}
+	return server
 }
 
 // run runs the service and returns its exit code.
@@ -76,14 +93,4 @@ func run(ctx context.Context, service string, args []string) (int, error) {
 		return c.ProcessState.ExitCode(), nil
 	}
 	return 0, err
-}
-
-func listens(ctx context.Context, address string) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return false
-	}
-	return conn.Close() == nil
 }
