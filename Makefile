@@ -28,7 +28,7 @@ help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Half a minute of the billing service, cut off three times, with the account at the end; SERVER=mqtt://… or SERVER=mosquitto for a real server
+demo: ## Half a minute of the billing service, cut off three times, with the account at the end; SERVER=mqtt://… on a real server
 	@$(if $(filter mosquitto,$(SERVER)),scripts/need-mosquitto.sh)
 	go -C examples/billing run ./demo -server '$(SERVER)'
 

@@ -44,7 +44,9 @@ type storm struct {
 // stamp adds the time to what is logged.
 type stamp struct{}
 
-func (stamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) { e.Str("at", time.Now().Format("15:04:05.000")) }
+func (stamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str("at", time.Now().Format("15:04:05.000"))
+}
 
 type lockedLog struct {
 	mu sync.Mutex
@@ -101,6 +103,9 @@ func (s *storm) handle(ctx context.Context, d *Delivery, mayDie bool) Outcome {
 		return Retry(context.Cause(ctx))
 	case n < 38 && mayDie:
 		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), ErrHandlerTimeout) {
+			return Retry(context.Cause(ctx))
+		}
 		time.Sleep(time.Duration(s.roll(5000)) * time.Millisecond)
 		return Ack() // too late
 	}

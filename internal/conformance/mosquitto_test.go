@@ -26,7 +26,7 @@ func TestLiveMosquitto(t *testing.T) {
 // addressEnv names a server by host:port, to see what it passes. Nothing is declared of it, so what it fails at is shown.
 const addressEnv = "SETTLE_CONFORMANCE_ADDRESS"
 
-func TestLiveServer(t *testing.T) {
+func TestServerAtAddress(t *testing.T) {
 	address := os.Getenv(addressEnv)
 	if address == "" {
 		t.Skip("no server is named: set " + addressEnv + " to its host:port")
