@@ -101,7 +101,7 @@ func TestStopGoesOnWithWhatASorterHas(t *testing.T) {
 		f, main := up(t, nil, settle.Handle("k", c.ack, settle.Workers(2, key)), settle.Handle("a", c.ack))
 		main.send(publish("k", 1, 1, "k1"), publish("k", 1, 2, "k2"), publish("a", 1, 3, "a"))
 		c.expect(t, "a")
-		time.AfterFunc(time.Second, func() { close(gate) })
+		time.AfterFunc(time.Second/2, func() { close(gate) }) // within what Stop gives a sorter
 		_ = f.stop()
 		acked := false
 		for _, line := range main.history() {
