@@ -20,6 +20,9 @@ CONTRACTFLAGS ?= $(if $(wildcard testkit/*.go),,-build)
 # Where `make demo` runs: on a server in its own process, on a Mosquitto that is started for it, or at a URL.
 SERVER = embedded
 
+# The linter keeps the paths of findings in its cache, and a cache that two checkouts share reports the paths of the other one.
+export GOLANGCI_LINT_CACHE := $(CURDIR)/.cache/golangci-lint
+
 # Runs $(1) in the folder of each module.
 in_modules = for module in $(MODULES); do echo "+ cd $$module && $(1)"; (cd "$$module" && $(1)); done
 
