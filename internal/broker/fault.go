@@ -57,7 +57,8 @@ type Verdict struct {
 	Refuse byte
 	// Grant, if not nil, is the highest QoS that a SUBSCRIBE is granted.
 	Grant *byte
-	// Replace, if not nil, stands in for the packet: handled as if the client had sent it, or sent as it is.
+	// Replace, if not nil, stands in for the packet: handled as if the client had sent it, or sent as it is. It has no
+	// effect on a CONNECT, which is decoded before it is shown.
 	Replace []byte
 	// Send is sent to the client after the packet's own answer, or after the packet, as it is.
 	Send []byte
