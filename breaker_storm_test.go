@@ -230,7 +230,7 @@ func (s *storm) holds(a *App) (left []string) {
 	has("QoS 0 bytes", int(a.qos0.bytes))
 	a.qos0.mu.Unlock()
 	has("held", a.holds.set.len())
-	has("errands", a.couriers.unconfirmed())
+	has("errands", a.couriers.pending.count())
 	a.couriers.mu.Lock()
 	has("couriers away", a.couriers.away)
 	has("blocked", len(a.couriers.blocked[0])+len(a.couriers.blocked[1]))

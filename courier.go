@@ -30,8 +30,7 @@ type couriers struct {
 	blocked [2][]*errand // originals, and what follows a copy; in order
 	busy    int          // goroutines
 	away    int          // of busy, those whose publish is under way
-	pending int          // errands not done
-	idle    chan struct{}
+	pending crew         // errands not done
 }
 
 // maxCouriers is how many publishes are under way at once. A server's Receive Maximum, which the link keeps to, is often 20.
@@ -63,7 +62,7 @@ type errand struct {
 	confirmed func()
 }
 
-func newCouriers(app *App) *couriers { return &couriers{app: app, idle: make(chan struct{}, 1)} }
+func newCouriers(app *App) *couriers { return &couriers{app: app} }
 
 func (c *couriers) retry(d *Delivery, delay time.Duration, cause error) {
 	c.accept(&errand{kind: errandRetry, d: d, cause: reason(cause), copyID: newID(), due: time.Now().Add(delay), confirmed: c.original(d)})
@@ -91,18 +90,22 @@ func (c *couriers) accept(e *errand) {
 		c.lose(e, errNoRoom)
 		return
 	}
+	c.pending.Add(1)
+	c.put(e, e.again) // one that goes out again has its slot, which others wait for
+}
+
+// put has an errand tried when its turn comes, or, first, before those of its class that wait.
+func (c *couriers) put(e *errand, first bool) {
 	c.mu.Lock()
-	c.pending++
-	if e.again { // it has its slot, which others wait for
-		c.mu.Unlock()
-		c.requeue(e)
-		return
-	}
 	if e.kind == errandDead {
 		c.queued = append(c.queued, e)
 	} else {
-		class := e.class()
-		c.blocked[class] = append(c.blocked[class], e)
+		blocked := &c.blocked[e.class()]
+		at := len(*blocked)
+		if first {
+			at = 0
+		}
+		*blocked = slices.Insert(*blocked, at, e)
 	}
 	c.mu.Unlock()
 	c.pump()
@@ -248,51 +251,13 @@ func (c *couriers) stop() {
 }
 
 // requeue gives an errand its next try. It comes before those that have had none.
-func (c *couriers) requeue(e *errand) {
-	c.mu.Lock()
-	if e.kind == errandDead {
-		c.queued = append(c.queued, e)
-	} else {
-		class := e.class()
-		c.blocked[class] = slices.Insert(c.blocked[class], 0, e)
-	}
-	c.mu.Unlock()
-	c.pump()
-}
+func (c *couriers) requeue(e *errand) { c.put(e, true) }
 
 func (c *couriers) done(e *errand) {
 	if e.d.arrival.QoS == 0 {
 		c.app.qos0.release(e.d)
 	}
-	c.mu.Lock()
-	c.pending--
-	idle := c.pending == 0
-	c.mu.Unlock()
-	if idle {
-		select {
-		case c.idle <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// unconfirmed is how many errands are not done.
-func (c *couriers) unconfirmed() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pending
-}
-
-// wait returns when every errand is done, or with the error of ctx.
-func (c *couriers) wait(ctx context.Context) error {
-	for c.unconfirmed() > 0 {
-		select {
-		case <-c.idle:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	c.pending.Done()
 }
 
 func courierBackoff(tries int) time.Duration {

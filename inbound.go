@@ -122,9 +122,7 @@ func (in *inbound) Publish(f wire.Frame) error {
 	}
 	var what window.Arrival
 	what, in.due = in.window.Arrive(&a.Entry, in.due[:0])
-	switch what {
-	case window.Fresh:
-	default: // it is not handled, or not now
+	if what != window.Fresh { // it is not handled, or not now
 		in.memory.give(a.size())
 		in.app.metrics.arrival(what)
 	}

@@ -178,8 +178,8 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 		drain.Running, drain.Waiting = a.workers.count(), a.waiting()
 	}
 	a.couriers.stop()
-	if e := a.couriers.wait(work); e != nil {
-		drain.Unconfirmed, err = a.couriers.unconfirmed(), errors.Join(err, e)
+	if e := a.couriers.pending.wait(work); e != nil {
+		drain.Unconfirmed, err = a.couriers.pending.count(), errors.Join(err, e)
 	}
 	err = errors.Join(err, a.farewell(ctx, sessionExpiry, drain))
 	a.cancelHandlers(ErrStopping)

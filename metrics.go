@@ -364,21 +364,12 @@ func (r *routeMetrics) waiting(n int) {
 }
 
 // copied counts one publish of a retry copy or a dead letter.
-func (r *routeMetrics) copied(kind errandKind, err error) {
-	if r == nil {
-		return
-	}
-	counters := &r.copies
-	if kind == errandDead {
-		counters = &r.deadLetters
-	}
-	if c := counters[copyResultOf(kind, err)]; c != nil {
-		c.Inc()
-	}
-}
+func (r *routeMetrics) copied(kind errandKind, err error) { r.count(kind, copyResultOf(kind, err)) }
 
 // lost counts a copy or a dead letter of a message at QoS 0 that was given up.
-func (r *routeMetrics) lost(kind errandKind) {
+func (r *routeMetrics) lost(kind errandKind) { r.count(kind, copyLost) }
+
+func (r *routeMetrics) count(kind errandKind, result copyResult) {
 	if r == nil {
 		return
 	}
@@ -386,7 +377,7 @@ func (r *routeMetrics) lost(kind errandKind) {
 	if kind == errandDead {
 		counters = &r.deadLetters
 	}
-	if c := counters[copyLost]; c != nil {
+	if c := counters[result]; c != nil {
 		c.Inc()
 	}
 }

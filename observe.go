@@ -91,7 +91,7 @@ func (a *App) state() bridge.State {
 	a.mu.Lock()
 	ended := a.phase == phaseNew || a.phase == phaseEnded
 	a.mu.Unlock()
-	s := bridge.State{Ready: a.Ready() == nil, Ended: ended, Held: a.holds.set.len(), Unconfirmed: a.couriers.unconfirmed()}
+	s := bridge.State{Ready: a.Ready() == nil, Ended: ended, Held: a.holds.set.len(), Unconfirmed: a.couriers.pending.count()}
 	for i, in := range a.inbounds() {
 		status := in.link.Status()
 		s.Connections = append(s.Connections, bridge.Connection{

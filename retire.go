@@ -64,7 +64,7 @@ func (in *inbound) quiet() bool {
 	a := in.app
 	last := max(time.Duration(in.received.Load()), time.Duration(in.acknowledged.Load()))
 	return in.link.Status().Connected && a.now()-last >= quietTimeout && in.window.Unacknowledged() == 0 &&
-		a.holds.set.len() == 0 && a.waiting() == 0 && a.couriers.unconfirmed() == 0
+		a.holds.set.len() == 0 && a.waiting() == 0 && a.couriers.pending.count() == 0
 }
 
 // poll returns when condition holds, or ctx or the app ends.
