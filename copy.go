@@ -39,6 +39,9 @@ type copyHeaders struct {
 	reason            string
 }
 
+// mostAttempts is the largest number of attempts that is believed: one more has to be a number too.
+const mostAttempts = 1 << 30
+
 // parseCopyHeaders reads our headers. Where neither a copy nor a marker is named, it returns nil: an ordinary message.
 func parseCopyHeaders(a *arrival) *copyHeaders {
 	h := &copyHeaders{topic: a.Publish.Topic, attempt: 1}
@@ -53,7 +56,7 @@ func parseCopyHeaders(a *arrival) *copyHeaders {
 			h.copyID = value
 		case headerAttempt:
 			if n, err := strconv.Atoi(value); err == nil && n > 0 {
-				h.attempt = n
+				h.attempt = min(n, mostAttempts)
 			}
 		case headerTopic:
 			if topic.ValidateTopic(value) == nil {

@@ -214,7 +214,7 @@ func (c *conn) violate(err *violation) {
 	switch {
 	case c.connected:
 		c.end(err.code, err.reason)
-	case err == errNotMQTT:
+	case err == errNotMQTT, c.in.bytes()[0] != CONNECT<<4: // CONNACK answers CONNECT alone
 		c.close()
 	default:
 		c.refuse(err.code, err.reason)

@@ -111,6 +111,15 @@ func (c *conn) accept(p *connect) {
 	if b.opts.ServerKeepAlive != 0 {
 		seconds = b.opts.ServerKeepAlive
 	}
+	c.out = ack.append(c.out)
+	if len(c.out) > int(p.maximumPacket) { // [MQTT-3.1.2-24]
+		c.report("connection ended: CONNACK is larger than the client's Maximum Packet Size")
+		c.close()
+		if !present {
+			b.endSession(s)
+		}
+		return
+	}
 	c.connected, c.hideProblem = true, p.hideProblemInfo
 	c.maximumPacket, c.receiveMaximum = p.maximumPacket, p.receiveMaximum
 	c.keepAlive = time.Duration(seconds) * time.Second * 3 / 2
@@ -120,7 +129,6 @@ func (c *conn) accept(p *connect) {
 	if c.keepAlive > 0 {
 		c.watch()
 	}
-	c.out = ack.append(c.out)
 	b.wake(c)
 	s.attach(c)
 	s.will, s.willDelay = p.will, p.willDelay

@@ -319,7 +319,7 @@ func answerCode(packet, code byte) bool {
 	switch code {
 	case codeSuccess:
 		return true
-	case codeUnspecified, 0x83, 0x87, codeTopicInvalid, codeIDInUse, codeQuotaExceeded, codePayloadInvalid, codeNoSubscribers:
+	case codeUnspecified, 0x83, 0x87, codeTopicInvalid, codeIDInUse, codeQuotaExceeded, codePayloadInvalid: // 0x10 is for servers
 		return packet == PUBACK || packet == PUBREC
 	case codeIDNotFound:
 		return packet == PUBREL || packet == PUBCOMP

@@ -1,16 +1,19 @@
 package broker
 
 import (
+	"bytes"
 	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/settlemq/settle/internal/hostile"
 )
 
 // FuzzServe sends arbitrary bytes, before CONNECT and behind one, to a server with a client that behaves. The server must neither panic nor leave
-// anything behind, must serve the other client as before, and must end a connection that it does not understand.
+// anything behind, must answer in MQTT, must serve the other client as before, and must end a connection that it does not understand.
 func FuzzServe(f *testing.F) {
 	properties := &packets.Properties{}
 	connect := encoded(connecting("c", withWill("a", 1)))
@@ -27,6 +30,11 @@ func FuzzServe(f *testing.F) {
 		f.Add(seed, true)
 		f.Add(append(connect, seed...), false)
 	}
+	for i, c := range hostile.Cases(hostile.Client, "a") {
+		if i%16 == 0 && len(c.Bytes) <= 200 { // some of them: internal/hostile sends all, and the fuzzer is to have time for others
+			f.Add(c.Bytes, c.Packet.Type != CONNECT)
+		}
+	}
 	f.Fuzz(func(t *testing.T, data []byte, connected bool) {
 		synctest.Test(t, func(t *testing.T) {
 			b := New(Options{TopicAliasMaximum: 2, MaxInflight: 3, QueueLimit: 10, MaximumPacketSize: 1 << 16})
@@ -37,7 +45,12 @@ func FuzzServe(f *testing.F) {
 				t.Fatal(err)
 			}
 			defer func() { _ = bad.Close() }()
-			go func() { _, _ = io.Copy(io.Discard, bad) }()
+			var said bytes.Buffer
+			heard := make(chan struct{})
+			go func() {
+				defer close(heard)
+				_, _ = io.Copy(&said, bad)
+			}()
 			if connected {
 				data = append(encoded(connecting("c", withWill("a", 1))), data...)
 			}
@@ -58,6 +71,12 @@ func FuzzServe(f *testing.F) {
 				}
 			}
 			_ = bad.Close()
+			<-heard
+			for said.Len() > 0 { // whatever it was, it is answered by whole packets
+				if _, err := packets.ReadPacket(&said); err != nil {
+					t.Fatalf("the server has said something that cannot be read: %v", err)
+				}
+			}
 			synctest.Wait()
 			for _, id := range b.Sessions() {
 				if info, _ := b.Session(id); info.Connected && id != "good" {

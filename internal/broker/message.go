@@ -36,8 +36,8 @@ func (m *message) take(p property) *violation {
 		m.lifetime, m.hasExpiry = p.number, true
 		return nil
 	case propResponseTopic:
-		if bytes.ContainsAny(p.data, "+#") { // [MQTT-3.3.2-14]
-			return forbidden("the response topic has wildcards")
+		if len(p.data) == 0 || bytes.ContainsAny(p.data, "+#") { // [MQTT-4.7.3-1], [MQTT-3.3.2-14]
+			return forbidden("the response topic is empty or has wildcards")
 		}
 	case propPayloadFormat:
 		m.utf8 = p.number == 1

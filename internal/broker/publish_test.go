@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,11 +172,21 @@ func TestMaximumPacketSizeOfTheClient(t *testing.T) {
 			t.Errorf("%+v", info)
 		}
 	})
-	bubble(t, Options{}, func(t *testing.T, b *Broker) { // not even an answer fits
-		s, _ := connectAs(t, b, "s", func(p *packets.Connect) { p.Properties.MaximumPacketSize = ptr[uint32](3) })
-		s.send(pub("a", 1, 1, ""))
+	bubble(t, Options{}, func(t *testing.T, b *Broker) { // CONNACK fits, and a longer answer does not
+		s, _ := connectAs(t, b, "s", func(p *packets.Connect) { p.Properties.MaximumPacketSize = ptr[uint32](10) })
+		s.send(&packets.Subscribe{PacketID: 1, Properties: &packets.Properties{}, Subscriptions: slices.Repeat([]packets.SubOptions{{Topic: "a"}}, 6)})
 		s.expectDisconnect(codePacketTooLarge)
 	})
+	for _, maximum := range []uint32{1, 9} { // not even CONNACK fits [MQTT-3.1.2-24]
+		bubble(t, Options{}, func(t *testing.T, b *Broker) {
+			c := dial(t, b)
+			c.send(connecting("s", func(p *packets.Connect) { p.Properties.MaximumPacketSize = &maximum }))
+			c.expectEnd()
+			if got := b.Sessions(); len(got) > 0 {
+				t.Errorf("it has left the sessions %q", got)
+			}
+		})
+	}
 }
 
 func TestQueuePolicies(t *testing.T) {

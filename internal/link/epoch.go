@@ -153,7 +153,7 @@ func (l *Link) cleanStart() bool {
 
 // accept judges a CONNACK that accepts the connection, and begins the epoch. The reader calls it.
 func (l *Link) accept(e *epoch, server *url.URL, ack wire.Connack) (Session, error) {
-	if ack.AuthMethod != "" {
+	if ack.HasAuthMethod { // [MQTT-4.12.0-6]
 		return Session{}, &wire.Error{Code: codeBadAuthMethod, Reason: "CONNACK names an authentication method that was not agreed on"}
 	}
 	l.mu.Lock()
@@ -226,9 +226,14 @@ func (l *Link) serve(ctx context.Context, e *epoch, ack *paho.Connack) bool {
 	return true
 }
 
-// giveUp ends a connection that is of no use, in good order: the server keeps the session, and publishes no will.
+// giveUp ends a connection that is of no use, in good order: the server keeps the session, and publishes no will. One whose server has
+// broken the protocol ends with that.
 func (l *Link) giveUp(e *epoch, err error) {
 	l.move(Draining)
+	if isViolation(err) {
+		e.conn.violated(err)
+		return
+	}
 	e.conn.part(wire.AppendDisconnect(nil, 0), err, l.cfg.DrainTimeout)
 }
 

@@ -205,16 +205,16 @@ func (g Grant) allows(p *paho.Publish) error {
 	if g.MaximumPacketSize == 0 {
 		return nil
 	}
-	if size := packetSize(p); size > uint64(g.MaximumPacketSize) {
+	if size := packetSize(p.Packet()); size > uint64(g.MaximumPacketSize) {
 		return &LimitError{Topic: p.Topic, Limit: LimitPacketSize, Value: size, Most: uint64(g.MaximumPacketSize)}
 	}
 	return nil
 }
 
-// packetSize is the length of the encoded PUBLISH.
-func packetSize(p *paho.Publish) uint64 {
+// packetSize is the length of an encoded packet.
+func packetSize(p packets.Packet) uint64 {
 	remaining := uint64(0)
-	for _, part := range p.Packet().Buffers() {
+	for _, part := range p.Buffers() {
 		remaining += uint64(len(part))
 	}
 	header := uint64(2)

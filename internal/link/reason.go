@@ -11,6 +11,7 @@ import (
 const (
 	codeBadAuthMethod = 0x8C
 	codeTakenOver     = 0x8E
+	codeTooLarge      = 0x95
 )
 
 // errServerClosed says that the server closed the connection and gave no reason.

@@ -179,7 +179,9 @@ func (o *outbound) recorded(e *exchange, cp *packets.ControlPacket) error {
 	case rec == nil:
 		return errors.New("PUBREC without content")
 	case e == nil:
-		o.send(&packets.Pubrel{PacketID: rec.PacketID, ReasonCode: 0x92}) // Packet Identifier not found
+		if rec.ReasonCode < 0x80 { // else there is nothing to release
+			o.send(&packets.Pubrel{PacketID: rec.PacketID, ReasonCode: 0x92}) // Packet Identifier not found
+		}
 		return nil
 	case e.qos != 2:
 		return &wire.Error{Code: 0x82, Reason: "PUBREC for a packet that it does not answer"}

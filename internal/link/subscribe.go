@@ -75,6 +75,8 @@ func (l *Link) available(g Grant) error {
 			errs = append(errs, &SubscribeError{Filter: s.Filter, Name: s.Name, QoS: s.QoS, Code: 0x9E})
 		case !g.WildcardAvailable && strings.ContainsAny(s.Filter, "#+"):
 			errs = append(errs, &SubscribeError{Filter: s.Filter, Name: s.Name, QoS: s.QoS, Code: 0xA2})
+		case g.MaximumPacketSize > 0 && packetSize(s.packet(g)) > uint64(g.MaximumPacketSize): // [MQTT-3.2.2-15]
+			errs = append(errs, &SubscribeError{Filter: s.Filter, Name: s.Name, QoS: s.QoS, Code: codeTooLarge})
 		}
 	}
 	return errors.Join(errs...)

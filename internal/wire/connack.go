@@ -27,8 +27,9 @@ type Connack struct {
 	RetainAvailable, WildcardAvailable, SubscriptionIDAvailable, SharedAvailable bool
 	// AssignedClientID is the Client Identifier that the server chose, empty where the client's own holds.
 	AssignedClientID string
-	// AuthMethod is the Authentication Method, empty for none.
-	AuthMethod string
+	// AuthMethod is the Authentication Method. HasAuthMethod is false where there is none; one that is there may be empty.
+	AuthMethod    string
+	HasAuthMethod bool
 	// Reason is the server's Reason String, for people (3.2.2.3.9). Empty for none.
 	Reason string
 	// ServerReference names another server to use (4.11). Empty for none.
@@ -114,7 +115,7 @@ func (c *Connack) set(p property) {
 	case propAssignedClientID:
 		c.AssignedClientID = text(p.data)
 	case propAuthMethod:
-		c.AuthMethod = text(p.data)
+		c.AuthMethod, c.HasAuthMethod = text(p.data), true
 	case propReasonString:
 		c.Reason = text(p.data)
 	case propServerReference:

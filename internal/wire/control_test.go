@@ -164,7 +164,7 @@ func TestParseConnack(t *testing.T) {
 			prop(17, []byte{0, 0, 1, 0}), prop(33, []byte{0, 20}), prop(36, []byte{1}), prop(37, []byte{0}), prop(39, []byte{0, 1, 0, 0}),
 			prop(18, str("id")), prop(34, []byte{0, 9}), prop(40, []byte{0}), prop(41, []byte{0}), prop(42, []byte{0}), prop(19, []byte{0, 60}), prop(21, str("m")))),
 			Connack{SessionExpiry: 256, HasSessionExpiry: true, ReceiveMaximum: 20, MaximumQoS: 1, MaximumPacketSize: 65536, AssignedClientID: "id",
-				TopicAliasMaximum: 9, ServerKeepAlive: 60, HasServerKeepAlive: true, AuthMethod: "m"}},
+				TopicAliasMaximum: 9, ServerKeepAlive: 60, HasServerKeepAlive: true, AuthMethod: "m", HasAuthMethod: true}},
 		{"everything there", packet(0x20, []byte{0, 0}, props(prop(37, []byte{1}), prop(40, []byte{1}), prop(41, []byte{1}), prop(42, []byte{1}))), least},
 	}
 	for _, test := range tests {

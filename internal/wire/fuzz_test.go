@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/settlemq/settle/internal/hostile"
 )
 
 // lax has, by the end of our reason, what paho takes and we refuse: each a rule of the standard that
@@ -95,6 +97,17 @@ func controlSeeds() (seeds [][]byte) {
 	return seeds
 }
 
+// hostileSeeds are the PUBLISHes, or all else, that a hostile server sends, but for what is no frame and what is long.
+func hostileSeeds(publishes bool) (seeds [][]byte) {
+	for _, c := range hostile.Cases(hostile.Server, "a/b") {
+		remaining, size := varint(c.Bytes[1:])
+		if publishes == (c.Packet.Type == hostile.PUBLISH) && size > 0 && 1+size+remaining == len(c.Bytes) && len(c.Bytes) <= 200 {
+			seeds = append(seeds, c.Bytes)
+		}
+	}
+	return seeds
+}
+
 // afterHeader is a packet without its fixed header.
 func afterHeader(b []byte) []byte {
 	_, size := varint(b[1:])
@@ -104,7 +117,7 @@ func afterHeader(b []byte) []byte {
 // FuzzPublish holds ParsePublish against paho's decoder: what we take, paho reads as the same; what paho
 // takes and we do not, we refuse for a reason that is known.
 func FuzzPublish(f *testing.F) {
-	for _, b := range publishSeeds() {
+	for _, b := range append(publishSeeds(), hostileSeeds(true)...) {
 		f.Add(b[0], afterHeader(b))
 	}
 	f.Fuzz(func(t *testing.T, first byte, body []byte) {
@@ -172,7 +185,7 @@ func comparePublish(t *testing.T, p *Publish, q *packets.Publish) {
 
 // FuzzControl does the same for all other packets.
 func FuzzControl(f *testing.F) {
-	for _, b := range controlSeeds() {
+	for _, b := range append(controlSeeds(), hostileSeeds(false)...) {
 		f.Add(b[0], afterHeader(b))
 	}
 	f.Fuzz(func(t *testing.T, first byte, body []byte) {
@@ -255,7 +268,9 @@ func compareConnack(t *testing.T, c Connack, q *packets.Connack) {
 		TopicAliasMaximum: or(p.TopicAliasMaximum, 0), ServerKeepAlive: or(p.ServerKeepAlive, 0), HasServerKeepAlive: p.ServerKeepAlive != nil,
 		RetainAvailable: or(p.RetainAvailable, 1) == 1, WildcardAvailable: or(p.WildcardSubAvailable, 1) == 1,
 		SubscriptionIDAvailable: or(p.SubIDAvailable, 1) == 1, SharedAvailable: or(p.SharedSubAvailable, 1) == 1,
-		AssignedClientID: p.AssignedClientID, AuthMethod: p.AuthMethod, Reason: p.ReasonString, ServerReference: p.ServerReference,
+		AssignedClientID: p.AssignedClientID, AuthMethod: p.AuthMethod,
+		HasAuthMethod: p.AuthMethod != "" || c.HasAuthMethod, // paho does not tell one that is empty from none
+		Reason:        p.ReasonString, ServerReference: p.ServerReference,
 	})
 }
 
