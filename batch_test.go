@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func texts(change func(*settle.Config)) func(*settle.Config) {
@@ -84,7 +84,7 @@ func TestKeysAndBatches(t *testing.T) {
 			c.note(strconv.Itoa(len(all)))
 			return settle.Every(settle.Ack())
 		}, settle.Workers(4, settle.ByTopic), settle.BatchSize(8), settle.Linger(50*time.Millisecond)))
-		var out []linktest.Packet
+		var out []brokertest.Packet
 		for i := 1; i <= 200; i++ {
 			out = append(out, publish("a/"+strconv.Itoa(i%16), 1, uint16(i), strconv.Itoa(i)))
 		}

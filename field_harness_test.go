@@ -19,7 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 // The field tests run whole apps against a server that is scripted packet by packet, over unbuffered pipes and inside
@@ -27,6 +27,7 @@ import (
 type field struct {
 	*settle.App
 	t        *testing.T
+	server   *brokertest.Server
 	log      *lockedBuffer
 	metrics  *prometheus.Registry
 	arrivals map[bool]chan *peer // connections past CONNECT; true: the second one's
@@ -51,7 +52,7 @@ func pass(d time.Duration) { sleep(d); synctest.Wait() }
 func prepare(t *testing.T, change func(*settle.Config), routes ...settle.Route) *field {
 	t.Helper()
 	f := &field{
-		t: t, log: &lockedBuffer{}, metrics: prometheus.NewRegistry(),
+		t: t, server: brokertest.NewServer(t), log: &lockedBuffer{}, metrics: prometheus.NewRegistry(),
 		noDial:   func(string) error { return nil },
 		arrivals: map[bool]chan *peer{false: make(chan *peer, 2000), true: make(chan *peer, 2000)},
 	}
@@ -116,9 +117,7 @@ func (f *field) dial(_ context.Context, server *url.URL) (net.Conn, error) {
 	if err := refuse(server.Host); err != nil {
 		return nil, err
 	}
-	client, end := linktest.Pipe()
-	c := linktest.NewConn(f.t, end)
-	c.URL = server
+	client, c := f.server.Pipe(server)
 	p := &peer{Conn: c, f: f, done: make(chan struct{})}
 	f.mu.Lock()
 	f.peers = append(f.peers, p)
@@ -150,8 +149,8 @@ func (f *field) next(second bool) *peer {
 	select {
 	case p := <-f.arrivals[second]:
 		return p
-	case <-time.After(linktest.Patience):
-		f.t.Fatalf("no CONNECT within %s (second connection: %t)", linktest.Patience, second)
+	case <-time.After(brokertest.Patience):
+		f.t.Fatalf("no CONNECT within %s (second connection: %t)", brokertest.Patience, second)
 		return nil
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 type report struct {
@@ -191,7 +191,7 @@ func TestF5_RepeatedUserPropertiesKeepTheirOrder(t *testing.T) {
 }
 
 func TestF7_ViolationsCloseTheConnectionAndNoHandlerRuns(t *testing.T) {
-	alias := linktest.Bytes(publish("", 1, 1, "x"))
+	alias := brokertest.Bytes(publish("", 1, 1, "x"))
 	aliased := publish("a", 1, 1, "x")
 	one := uint16(1)
 	aliased.Properties.TopicAlias = &one
@@ -202,11 +202,11 @@ func TestF7_ViolationsCloseTheConnectionAndNoHandlerRuns(t *testing.T) {
 		want  string
 	}{
 		"an empty topic":       {alias, "DISCONNECT 0x82"},
-		"an unknown alias":     {linktest.Bytes(unknown), "DISCONNECT 0x94"},
-		"a topic alias":        {linktest.Bytes(aliased), "DISCONNECT 0x94"},
-		"a wildcard":           {linktest.Bytes(publish("a/#", 1, 1, "x")), "DISCONNECT 0x"},
+		"an unknown alias":     {brokertest.Bytes(unknown), "DISCONNECT 0x94"},
+		"a topic alias":        {brokertest.Bytes(aliased), "DISCONNECT 0x94"},
+		"a wildcard":           {brokertest.Bytes(publish("a/#", 1, 1, "x")), "DISCONNECT 0x"},
 		"QoS 3":                {[]byte{0x36, 6, 0, 1, 'a', 0, 1, 0}, "DISCONNECT 0x81"},
-		"identifier 0":         {linktest.Bytes(publish("a", 1, 0, "x")), "DISCONNECT 0x8"},
+		"identifier 0":         {brokertest.Bytes(publish("a", 1, 0, "x")), "DISCONNECT 0x8"},
 		"a client's packet":    {[]byte{0xC0, 0}, "DISCONNECT 0x8"},
 		"a length of 5 bytes":  {[]byte{0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01}, "DISCONNECT 0x81"},
 		"properties cut short": {[]byte{0x32, 6, 0, 1, 'a', 0, 1, 99}, "DISCONNECT 0x81"},

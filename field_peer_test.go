@@ -1,7 +1,6 @@
 package settle_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -13,13 +12,14 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 // peer is the server's end of one connection. A goroutine reads it and writes down what comes; what a well-behaved server
 // would answer at once is answered, unless the test has set something else.
 type peer struct {
-	*linktest.Conn
+	*brokertest.Conn
 	f       *field
 	connect *packets.Connect
 	done    chan struct{} // closed when nothing more comes
@@ -73,7 +73,7 @@ func (p *peer) note(format string, args ...any) {
 func (p *peer) read() {
 	defer close(p.done)
 	for {
-		cp, err := readPacket(p.Conn.Conn)
+		packet, err := p.Script.Next()
 		if err != nil {
 			p.mu.Lock()
 			p.ended = true
@@ -83,20 +83,13 @@ func (p *peer) read() {
 			}
 			return
 		}
+		cp, err := packet.Decode()
+		if err != nil {
+			p.f.t.Errorf("the app has sent what is no %s: %v", broker.TypeName(packet.Type), err)
+			continue
+		}
 		p.take(cp)
 	}
-}
-
-// readPacket also reads the empty form of DISCONNECT, which the packets package does not.
-func readPacket(r io.Reader) (*packets.ControlPacket, error) {
-	var head [2]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, err
-	}
-	if head == [2]byte{packets.DISCONNECT << 4, 0} {
-		return &packets.ControlPacket{Content: &packets.Disconnect{Properties: &packets.Properties{}}}, nil
-	}
-	return packets.ReadPacket(io.MultiReader(bytes.NewReader(head[:]), r))
 }
 
 func (p *peer) take(cp *packets.ControlPacket) {
@@ -191,21 +184,21 @@ func coded(code byte) string {
 }
 
 // write sends packets. That the client has gone is no failure.
-func (p *peer) write(out ...linktest.Packet) {
+func (p *peer) write(out ...brokertest.Packet) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	for _, packet := range out {
-		if _, err := packet.WriteTo(p.Conn.Conn); err != nil {
+		if err := p.Script.Send(brokertest.Bytes(packet)); err != nil {
 			return
 		}
 	}
 }
 
 // send sends packets in one segment, and waits until all that comes of it has come.
-func (p *peer) send(out ...linktest.Packet) {
+func (p *peer) send(out ...brokertest.Packet) {
 	p.f.t.Helper()
 	p.sending.Lock()
-	p.SendRaw(linktest.Bytes(out...))
+	p.SendRaw(brokertest.Bytes(out...))
 	_ = p.SetWriteDeadline(time.Time{}) // SendRaw's is for that write
 	p.sending.Unlock()
 	synctest.Wait()
@@ -214,7 +207,7 @@ func (p *peer) send(out ...linktest.Packet) {
 // accept answers CONNECT, and waits until the subscriptions have been granted.
 func (p *peer) accept(present bool) *peer {
 	p.f.t.Helper()
-	p.write(linktest.Connack(present))
+	p.write(brokertest.Connack(present))
 	synctest.Wait()
 	return p
 }
@@ -273,7 +266,7 @@ func (p *peer) gone() bool {
 
 // publish is a PUBLISH from the server; id is left out at QoS 0.
 func publish(topic string, qos byte, id uint16, payload string, users ...string) *packets.Publish {
-	p := linktest.Publish(topic, qos, id, payload)
+	p := brokertest.Publish(topic, qos, id, payload)
 	for i := 0; i+1 < len(users); i += 2 {
 		p.Properties.User = append(p.Properties.User, packets.User{Key: users[i], Value: users[i+1]})
 	}
@@ -337,7 +330,7 @@ func (c *calls) expect(t *testing.T, want ...string) {
 // raw is a packet that the packets package cannot encode.
 type raw []byte
 
-// WriteTo implements linktest.Packet.
+// WriteTo implements brokertest.Packet.
 func (r raw) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(r)
 	return int64(n), err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestC3_QoS0IsBoundedAndDropsTheOldest(t *testing.T) {
@@ -19,7 +19,7 @@ func TestC3_QoS0IsBoundedAndDropsTheOldest(t *testing.T) {
 			settle.Handle("a", c.wait, settle.AtMostOnce, settle.Timeout(0)))
 		main.send(publish("a", 0, 0, "first"))
 		c.expect(t, "first")
-		var out []linktest.Packet
+		var out []brokertest.Packet
 		for i := range n {
 			out = append(out, publish("a", 0, 0, strconv.Itoa(i)))
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestK5_AKeysOrderHoldsOverACut(t *testing.T) {
@@ -23,7 +23,7 @@ func TestK5_AKeysOrderHoldsOverACut(t *testing.T) {
 			}
 			return c.ack(ctx, b)
 		}, settle.Workers(3, settle.ByKey)))
-		var sent, dup []linktest.Packet
+		var sent, dup []brokertest.Packet
 		for i := range uint16(6) {
 			p := publish("a", 1, i+1, fmt.Sprint(i+1), settle.PartitionKeyHeader, "k")
 			sent, dup = append(sent, p), append(dup, again(p))

@@ -13,7 +13,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestE2_ASharedRouteNeedsASession(t *testing.T) {
@@ -86,7 +86,7 @@ func TestE3_ARetireThatIsCutShortKeepsTheSessions(t *testing.T) {
 
 // identified adds subscription identifiers, of which the packets package knows one only.
 func identified(p *packets.Publish, ids ...int) raw {
-	b := linktest.Bytes(p)
+	b := brokertest.Bytes(p)
 	if len(b) > 100 {
 		panic("too long for this")
 	}
@@ -147,7 +147,7 @@ func TestE5_OverlappingFiltersRunEachRouteOnce(t *testing.T) {
 		check("and one for the other", 2, identified(publish("a/b", 2, 2, "1"), plus), "plus 1", "twin 1")
 		check("one for both", 3, identified(publish("a/b", 2, 3, "2"), plus, hash), "hash 2", "plus 2", "twin 2")
 		check("an identifier twice", 4, identified(publish("a/b", 1, 4, "3"), hash, hash), "hash 3")
-		check("no identifier", 5, raw(linktest.Bytes(publish("a/b", 1, 5, "4"))), "hash 4", "plus 4", "twin 4")
+		check("no identifier", 5, raw(brokertest.Bytes(publish("a/b", 1, 5, "4"))), "hash 4", "plus 4", "twin 4")
 		check("an older release's", 6, identified(publish("a/b", 1, 6, "5"), 77), "hash 5", "plus 5", "twin 5")
 		check("one that does not fit the topic", 7, identified(publish("a/b/c", 1, 7, "6"), plus), "hash 6")
 		f.expectValue("settle_window_unacked", 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestA1_ALostSessionIsConsumedAgain(t *testing.T) {
@@ -90,7 +90,7 @@ func TestA3_ABacklogInTheSegmentOfConnackFindsItsHandlers(t *testing.T) {
 		c := newCalls()
 		f := begin(t, nil, settle.Handle("a", c.ack))
 		main := f.next(false)
-		out := []linktest.Packet{linktest.Connack(true)}
+		out := []brokertest.Packet{brokertest.Connack(true)}
 		var want, acks []string
 		for i := range uint16(500) {
 			out = append(out, publish("a", 1, i+1, fmt.Sprint(i)))

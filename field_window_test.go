@@ -16,12 +16,12 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 // numbered are n PUBLISHes with the identifiers and payloads from first on.
-func numbered(topic string, qos byte, first, n int) []linktest.Packet {
-	out := make([]linktest.Packet, 0, n)
+func numbered(topic string, qos byte, first, n int) []brokertest.Packet {
+	out := make([]brokertest.Packet, 0, n)
 	for i := first; i < first+n; i++ {
 		out = append(out, publish(topic, qos, uint16(i), strconv.Itoa(i)))
 	}
@@ -80,7 +80,7 @@ func TestB3_AcknowledgementsLeaveInTheOrderOfArrival(t *testing.T) {
 				sleep(rand.N(100 * time.Millisecond))
 				return settle.Ack()
 			}, settle.Workers(16), settle.ExactlyOnce))
-		var out []linktest.Packet
+		var out []brokertest.Packet
 		var wantAcks, wantRecs []string
 		for i := 1; i <= n; i++ {
 			qos := byte(1 + rand.N(2))

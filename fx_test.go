@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -19,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 type reading struct {
@@ -27,7 +26,7 @@ type reading struct {
 	Value int    `json:"value"`
 }
 
-func fxConfig(server *linktest.Server) settle.Config {
+func fxConfig(server *brokertest.Server) settle.Config {
 	return settle.Config{
 		ClientID: "fx-test",
 		Servers:  []string{"mqtt://scripted"},
@@ -38,7 +37,7 @@ func fxConfig(server *linktest.Server) settle.Config {
 
 func TestFxRouteThatPublishes(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	server := linktest.NewServer(t)
+	server := brokertest.NewServer(t)
 	var app *settle.App
 	program := fxtest.New(t,
 		fx.NopLogger,
@@ -56,12 +55,12 @@ func TestFxRouteThatPublishes(t *testing.T) {
 
 	c := server.Accept()
 	c.Handshake(false, 1)
-	c.Send(linktest.Publish("readings", 1, 7, `{"meter":"a","value":21}`))
-	out := linktest.Expect[*packets.Publish](c)
+	c.Send(brokertest.Publish("readings", 1, 7, `{"meter":"a","value":21}`))
+	out := brokertest.Expect[*packets.Publish](c)
 	if out.Topic != "doubled" || string(out.Payload) != `{"meter":"a","value":42}` {
 		t.Errorf("published to %q: %s", out.Topic, out.Payload)
 	}
-	if ack := linktest.Expect[*packets.Puback](c); ack.PacketID != 7 || ack.ReasonCode != 0 {
+	if ack := brokertest.Expect[*packets.Puback](c); ack.PacketID != 7 || ack.ReasonCode != 0 {
 		t.Errorf("PUBACK %d, 0x%02X; want 7, 0x00", ack.PacketID, ack.ReasonCode)
 	}
 
@@ -81,7 +80,7 @@ func TestFxRouteThatPublishes(t *testing.T) {
 // What routes need is started before the app dials, and stopped after it has said goodbye.
 func TestFxOrder(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	server := linktest.NewServer(t)
+	server := brokertest.NewServer(t)
 	events := make(chan string, 10)
 	cfg := fxConfig(server)
 	cfg.Dial = func(ctx context.Context, u *url.URL) (net.Conn, error) {
@@ -125,7 +124,7 @@ func TestFxCollectsRoutes(t *testing.T) {
 		fx.In
 		Topic string `name:"topic"`
 	}
-	server := linktest.NewServer(t)
+	server := brokertest.NewServer(t)
 	program := fxtest.New(t,
 		fx.NopLogger,
 		fx.Supply(fxConfig(server), fx.Annotate("named", fx.ResultTags(`name:"topic"`))),
@@ -139,8 +138,8 @@ func TestFxCollectsRoutes(t *testing.T) {
 	)
 	program.RequireStart()
 	c := server.Accept()
-	linktest.Expect[*packets.Connect](c)
-	c.Send(linktest.Connack(false))
+	brokertest.Expect[*packets.Connect](c)
+	c.Send(brokertest.Connack(false))
 	var filters []string
 	for _, s := range c.Grant(6) {
 		for _, o := range s.Subscriptions {
@@ -150,7 +149,7 @@ func TestFxCollectsRoutes(t *testing.T) {
 	if got, want := fmt.Sprint(filters), "[five four named one six two]"; got != want {
 		t.Errorf("subscribed to %s, want %s, in this order", got, want)
 	}
-	go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
+	go func() { c.ExpectDisconnect(); _ = c.Close() }()
 	program.RequireStop()
 }
 
@@ -241,14 +240,14 @@ func TestFxPublishInConstructor(t *testing.T) {
 
 func TestFxShutsDownWithTheApp(t *testing.T) {
 	for name, test := range map[string]struct {
-		end  func(*testing.T, *linktest.Server, *settle.App)
+		end  func(*testing.T, *brokertest.Server, *settle.App)
 		code int
 	}{
 		"by itself": {
 			code: 1,
-			end: func(t *testing.T, server *linktest.Server, app *settle.App) {
+			end: func(t *testing.T, server *brokertest.Server, app *settle.App) {
 				c := server.Accept()
-				linktest.Expect[*packets.Connect](c)
+				brokertest.Expect[*packets.Connect](c)
 				c.Send(&packets.Connack{ReasonCode: 0x85, Properties: &packets.Properties{}}) // Client Identifier not valid
 				<-app.Done()
 				_ = c.Close()
@@ -259,7 +258,7 @@ func TestFxShutsDownWithTheApp(t *testing.T) {
 		},
 		"stopped by the program": {
 			code: 0,
-			end: func(t *testing.T, server *linktest.Server, app *settle.App) {
+			end: func(t *testing.T, server *brokertest.Server, app *settle.App) {
 				c := server.Accept()
 				c.Handshake(false, 1)
 				go func() { c.ExpectDisconnect(); _ = c.Close() }()
@@ -271,7 +270,7 @@ func TestFxShutsDownWithTheApp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
-			server := linktest.NewServer(t)
+			server := brokertest.NewServer(t)
 			var app *settle.App
 			program := fxtest.New(t, fx.NopLogger, fx.Supply(fxConfig(server)), settle.Module, settle.ProvideRoute(func() settle.Route { return nothing("a") }), fx.Populate(&app))
 			signals := program.Wait()

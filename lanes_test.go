@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestOneLaneHandlesOneAfterTheOtherInOrder(t *testing.T) {
@@ -27,7 +27,7 @@ func TestOneLaneHandlesOneAfterTheOtherInOrder(t *testing.T) {
 			sleep(rand.N(10 * time.Millisecond))
 			return c.ack(ctx, b)
 		}, settle.ExactlyOnce))
-		var out []linktest.Packet
+		var out []brokertest.Packet
 		var want []string
 		for i := range 200 {
 			out = append(out, publish("a", byte(i%3), uint16(i+1), strconv.Itoa(i)))
@@ -83,7 +83,7 @@ func TestAKeysDeliveriesKeepTheirOrder(t *testing.T) {
 					mu.Unlock()
 					return settle.Ack()
 				}, settle.Workers(8, key)))
-				var out []linktest.Packet
+				var out []brokertest.Packet
 				for i := 1; i <= 500; i++ {
 					k := strconv.Itoa(rand.N(20))
 					out = append(out, publish("a/"+k, 1, uint16(i), strconv.Itoa(i), settle.PartitionKeyHeader, k))

@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 // tap is the client's end of a connection to a server that pours: as many PUBLISHes as its window allows, encoded before. Neither
@@ -41,7 +41,7 @@ func newTap(window, total, size int, users ...string) *tap {
 	t := &tap{total: total}
 	t.changed.L = &t.mu
 	for i := range window {
-		t.frames = append(t.frames, linktest.Bytes(publish("a/b", 1, uint16(i+1), string(make([]byte, size)), append(users, settle.PartitionKeyHeader, strconv.Itoa(i%7))...)))
+		t.frames = append(t.frames, brokertest.Bytes(publish("a/b", 1, uint16(i+1), string(make([]byte, size)), append(users, settle.PartitionKeyHeader, strconv.Itoa(i%7))...)))
 	}
 	return t
 }
@@ -89,7 +89,7 @@ func (t *tap) Write(p []byte) (int, error) {
 		rest = rest[len(frame):]
 		switch frame[0] >> 4 {
 		case packets.CONNECT:
-			_, _ = linktest.Connack(false).WriteTo(&t.answers)
+			_, _ = brokertest.Connack(false).WriteTo(&t.answers)
 		case packets.SUBSCRIBE:
 			suback := &packets.Suback{PacketID: binary.BigEndian.Uint16(frame[1+header:]), Reasons: []byte{frame[len(frame)-1] & 3}}
 			_, _ = suback.WriteTo(&t.answers)

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/settlemq/settle"
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,8 +33,8 @@ type usage struct {
 type scripted struct {
 	*settle.App
 	tb      testing.TB
-	server  *linktest.Server
-	conn    *linktest.Conn
+	server  *brokertest.Server
+	conn    *brokertest.Conn
 	reading sync.WaitGroup
 	acked   chan uint16   // Packet Identifiers, as they are acknowledged
 	handled chan struct{} // once for each call of the chain
@@ -44,7 +44,7 @@ type scripted struct {
 // newScripted makes an app of routes. What its chain does is watched from outside of all middleware.
 func newScripted(tb testing.TB, routes ...settle.Route) *scripted {
 	tb.Helper()
-	s := &scripted{tb: tb, server: linktest.NewServer(tb), acked: make(chan uint16, 1000), handled: make(chan struct{}, 1000)}
+	s := &scripted{tb: tb, server: brokertest.NewServer(tb), acked: make(chan uint16, 1000), handled: make(chan struct{}, 1000)}
 	app, err := settle.New(settle.Config{
 		ClientID: "middleware", Servers: []string{"mqtt://scripted"}, Dial: s.server.Dial, Logger: zerolog.Nop(), ShutdownTimeout: time.Second,
 	}, routes...)
@@ -70,17 +70,13 @@ func (s *scripted) start(routes int) {
 	s.conn.Handshake(false, routes)
 	s.reading.Go(func() {
 		for {
-			cp, err := packets.ReadPacket(s.conn.Conn)
-			if err != nil {
+			p, err := s.conn.Script.Next()
+			if err != nil || p.Type == packets.DISCONNECT {
 				_ = s.conn.Close()
 				return
 			}
-			switch p := cp.Content.(type) {
-			case *packets.Puback:
-				s.acked <- p.PacketID
-			case *packets.Disconnect:
-				_ = s.conn.Close()
-				return
+			if p.Type == packets.PUBACK {
+				s.acked <- p.ID
 			}
 		}
 	})
@@ -89,7 +85,7 @@ func (s *scripted) start(routes int) {
 // send publishes to the app.
 func (s *scripted) send(topic, payload string, properties ...func(*packets.Properties)) {
 	s.next++
-	p := linktest.Publish(topic, 1, s.next, payload)
+	p := brokertest.Publish(topic, 1, s.next, payload)
 	for _, set := range properties {
 		set(p.Properties)
 	}
@@ -98,12 +94,12 @@ func (s *scripted) send(topic, payload string, properties ...func(*packets.Prope
 
 // sendAtOnce publishes payloads in one write, so that they can be one batch.
 func (s *scripted) sendAtOnce(topic string, payloads ...string) {
-	var all []linktest.Packet
+	var all []brokertest.Packet
 	for _, payload := range payloads {
 		s.next++
-		all = append(all, linktest.Publish(topic, 1, s.next, payload))
+		all = append(all, brokertest.Publish(topic, 1, s.next, payload))
 	}
-	s.conn.SendRaw(linktest.Bytes(all...))
+	s.conn.SendRaw(brokertest.Bytes(all...))
 }
 
 // await waits until the chain has been called n times more.
@@ -161,6 +157,7 @@ func (l *lines) get() []string {
 type exampleTB struct{ testing.TB }
 
 func (exampleTB) Helper()                           {}
+func (exampleTB) Cleanup(func())                    {} // which would print the wire of a test that failed
 func (exampleTB) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // newApp is an app for an example, with a server that sends what deliver is given.

@@ -32,8 +32,12 @@ type Packet struct {
 	Bytes   []byte   // the whole packet; not to be kept or written to
 }
 
-// Decode reads the packet by paho's packets package, for whatever else there is to know.
+// Decode reads the packet by paho's packets package, for whatever else there is to know. It also reads the empty form of
+// DISCONNECT (3.14.2.1), which that package does not.
 func (p Packet) Decode() (*packets.ControlPacket, error) {
+	if p.Type == DISCONNECT && len(p.Bytes) == 2 {
+		return packets.NewControlPacket(packets.DISCONNECT), nil
+	}
 	return packets.ReadPacket(bytes.NewReader(p.Bytes))
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 	"github.com/settlemq/settle/internal/wire"
 )
 
@@ -55,11 +55,11 @@ func (q *quiet) TakeAcks(_ uint64, dst []byte) []byte {
 // frames are cut from, and what one PINGRESP costs here to get out of Read.
 func TestTheHotPathAllocatesNothing(t *testing.T) {
 	const n = 20
-	var frames []linktest.Packet
+	var frames []brokertest.Packet
 	for id := range n {
-		frames = append(frames, linktest.Publish("a/b", 1, uint16(id+1), string(make([]byte, 400))))
+		frames = append(frames, brokertest.Publish("a/b", 1, uint16(id+1), string(make([]byte, 400))))
 	}
-	raw := &treadmill{brings: linktest.Bytes(append(frames, &packets.Pingresp{})...)}
+	raw := &treadmill{brings: brokertest.Bytes(append(frames, &packets.Pingresp{})...)}
 	q := &quiet{}
 	cfg := Config{Receiver: q, Acks: q, Limits: wire.Limits{MaxPayload: 1 << 20, MaxControl: 1 << 16, Chunk: 256 << 10}}.withDefaults()
 	c := newConn(raw, &cfg, nil)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 // H2, K4, I4: acknowledgements, then DISCONNECT, then the write side closes, and what comes is read past.
@@ -21,12 +21,12 @@ func TestCloseInGoodOrder(t *testing.T) {
 		name   string
 		config uint32
 		expiry *uint32
-		want   linktest.Disconnect
+		want   brokertest.Disconnect
 	}{
-		{"the session stays", 60, nil, linktest.Disconnect{}},
-		{"the session ends", 60, &zero, linktest.Disconnect{HasSessionExpiry: true}},
-		{"the session stays longer", 60, &day, linktest.Disconnect{HasSessionExpiry: true, SessionExpiry: 86400}},
-		{"no session cannot be given one", 0, &day, linktest.Disconnect{}},
+		{"the session stays", 60, nil, brokertest.Disconnect{}},
+		{"the session ends", 60, &zero, brokertest.Disconnect{HasSessionExpiry: true}},
+		{"the session stays longer", 60, &day, brokertest.Disconnect{HasSessionExpiry: true, SessionExpiry: 86400}},
+		{"no session cannot be given one", 0, &day, brokertest.Disconnect{}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestCloseInGoodOrder(t *testing.T) {
 				})
 				h.rec.ack = false
 				c := h.up(false)
-				c.Send(linktest.Publish("a", 1, 1, "before"))
+				c.Send(brokertest.Publish("a", 1, 1, "before"))
 				synctest.Wait()
 				h.rec.settle(1)
 				h.rec.settle(2)
@@ -47,7 +47,7 @@ func TestCloseInGoodOrder(t *testing.T) {
 				closed := make(chan error, 1)
 				go func() { closed <- h.Close(ctx, test.expiry) }()
 				for want := uint16(1); want <= 2; want++ {
-					if ack := linktest.Expect[*packets.Puback](c); ack.PacketID != want {
+					if ack := brokertest.Expect[*packets.Puback](c); ack.PacketID != want {
 						t.Errorf("PUBACK for %d, want %d", ack.PacketID, want)
 					}
 				}
@@ -56,7 +56,7 @@ func TestCloseInGoodOrder(t *testing.T) {
 				}
 				c.ExpectEOF()
 				for range 100 {
-					c.Send(linktest.Publish("a", 1, 3, "after"), &packets.Pubrel{PacketID: 4})
+					c.Send(brokertest.Publish("a", 1, 3, "after"), &packets.Pubrel{PacketID: 4})
 				}
 				// Behind DISCONNECT nothing is sent, and nobody who wants to send cuts the farewell short.
 				h.rec.settle(3)
@@ -124,15 +124,15 @@ func TestCloseWithoutAConnection(t *testing.T) {
 	tests := []struct {
 		name  string
 		state State
-		until func(h *harness) *linktest.Conn
+		until func(h *harness) *brokertest.Conn
 	}{
-		{"dialling", Dialling, func(*harness) *linktest.Conn { return nil }},
-		{"connecting", Connecting, func(h *harness) *linktest.Conn {
+		{"dialling", Dialling, func(*harness) *brokertest.Conn { return nil }},
+		{"connecting", Connecting, func(h *harness) *brokertest.Conn {
 			c := h.server.Accept()
-			linktest.Expect[*packets.Connect](c)
+			brokertest.Expect[*packets.Connect](c)
 			return c
 		}},
-		{"waiting", Waiting, func(h *harness) *linktest.Conn {
+		{"waiting", Waiting, func(h *harness) *brokertest.Conn {
 			c := h.server.Accept()
 			_ = c.Close()
 			return nil
@@ -210,13 +210,13 @@ func TestReconnectOnDemand(t *testing.T) {
 		c := h.up(false)
 		h.rec.settle(1)
 		h.Reconnect(errTestOver)
-		linktest.Expect[*packets.Puback](c)
+		brokertest.Expect[*packets.Puback](c)
 		if d := c.ExpectDisconnect(); d.Code != 0 {
 			t.Errorf("DISCONNECT %+v", d)
 		}
 		c.ExpectEOF()
 		published := h.publish(context.Background(), publish("t", 0)) // waits for the next connection
-		c.Send(linktest.Publish("a", 0, 0, "goes nowhere"))           // the farewell goes on
+		c.Send(brokertest.Publish("a", 0, 0, "goes nowhere"))         // the farewell goes on
 		defer func() {
 			if r := <-published; r.err != nil {
 				t.Error(r.err)
@@ -224,7 +224,7 @@ func TestReconnectOnDemand(t *testing.T) {
 		}()
 		_ = c.Close()
 		c = h.up(true)
-		linktest.Expect[*packets.Publish](c)
+		brokertest.Expect[*packets.Publish](c)
 		if err := h.Status().LastError; !errors.Is(err, errTestOver) {
 			t.Errorf("the last error is %v", err)
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 // certificate makes a self-signed certificate for localhost.
@@ -86,11 +86,11 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-func take(t *testing.T, conns <-chan net.Conn) *linktest.Conn {
+func take(t *testing.T, conns <-chan net.Conn) *brokertest.Conn {
 	t.Helper()
 	select {
 	case c := <-conns:
-		return linktest.NewConn(t, c)
+		return brokertest.NewServer(t).On(c)
 	case <-time.After(10 * time.Second):
 		t.Fatal("nobody has dialled")
 		return nil
@@ -126,8 +126,8 @@ func TestSchemes(t *testing.T) {
 			if err := h.WaitUp(ctx); err != nil {
 				t.Fatal(err)
 			}
-			c.Send(linktest.Publish("a/b", 1, 5, strings.Repeat("x", 10_000)))
-			if ack := linktest.Expect[*packets.Puback](c); ack.PacketID != 5 {
+			c.Send(brokertest.Publish("a/b", 1, 5, strings.Repeat("x", 10_000)))
+			if ack := brokertest.Expect[*packets.Puback](c); ack.PacketID != 5 {
 				t.Errorf("PUBACK for %d", ack.PacketID)
 			}
 			published := make(chan error, 1)
@@ -135,7 +135,7 @@ func TestSchemes(t *testing.T) {
 				_, err := h.Publish(ctx, &paho.Publish{Topic: "t", QoS: 1, Payload: []byte("hello")})
 				published <- err
 			}()
-			p := linktest.Expect[*packets.Publish](c)
+			p := brokertest.Expect[*packets.Publish](c)
 			c.Send(puback(p.PacketID, 0))
 			if err := <-published; err != nil {
 				t.Error(err)
@@ -145,7 +145,7 @@ func TestSchemes(t *testing.T) {
 			c.ExpectDisconnect()
 			if test.scheme != "ws" && test.scheme != "wss" {
 				c.ExpectEOF() // half closed: the server can still send
-				c.Send(linktest.Publish("a/b", 1, 6, "goes nowhere"))
+				c.Send(brokertest.Publish("a/b", 1, 6, "goes nowhere"))
 			}
 			_ = c.Close()
 			if err := <-closed; err != nil {
@@ -259,9 +259,9 @@ func TestG6TheCertificateIsAskedForAtEachDial(t *testing.T) {
 	for i := range 3 {
 		c := take(t, conns)
 		c.Handshake(false, 1)
-		secure, ok := c.Conn.(*tls.Conn)
+		secure, ok := c.NetConn().(*tls.Conn)
 		if !ok {
-			t.Fatalf("a %T", c.Conn)
+			t.Fatalf("a %T", c.NetConn())
 		}
 		name := secure.ConnectionState().PeerCertificates[0].Subject.CommonName
 		if want := fmt.Sprintf("client %d", i+1); name != want {
@@ -288,7 +288,7 @@ func TestG3CredentialsAreAskedForAgainEachTime(t *testing.T) {
 		defer h.stop()
 		for _, want := range []string{"password 1", "password 2", "password 4", "password 5"} {
 			c := h.server.Accept()
-			connect := linktest.Expect[*packets.Connect](c)
+			connect := brokertest.Expect[*packets.Connect](c)
 			if string(connect.Password) != want || connect.Username != "user" || !connect.UsernameFlag || !connect.PasswordFlag {
 				t.Errorf("CONNECT has %q, want %q", connect.Password, want)
 			}
@@ -328,14 +328,14 @@ func TestI2SecretsStayOutOfErrorsAndLogs(t *testing.T) {
 			c.OnDown = func(err error, _ time.Duration) { errs = append(errs, err) }
 		})
 		c := h.server.Accept()
-		if connect := linktest.Expect[*packets.Connect](c); connect.Username != "alice" || string(connect.Password) != "hunter2" {
+		if connect := brokertest.Expect[*packets.Connect](c); connect.Username != "alice" || string(connect.Password) != "hunter2" {
 			t.Errorf("CONNECT has %q and %q", connect.Username, connect.Password)
 		}
 		c.Send(&packets.Connack{ReasonCode: 0x87})
 		_ = c.Close()
 		c = h.up(false)
-		c.Send(linktest.Publish("a/b", 1, 1, "hunter2"))
-		linktest.Expect[*packets.Puback](c)
+		c.Send(brokertest.Publish("a/b", 1, 1, "hunter2"))
+		brokertest.Expect[*packets.Puback](c)
 		c.SendRaw([]byte{0x36, 3, 0, 0, 0})
 		synctest.Wait()
 		h.stop()

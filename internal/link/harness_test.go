@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 	"github.com/settlemq/settle/internal/wire"
 )
 
@@ -114,7 +114,7 @@ func (l *logBuffer) String() string {
 type harness struct {
 	*Link
 	t      *testing.T
-	server *linktest.Server
+	server *brokertest.Server
 	rec    *recorder
 	log    *logBuffer
 	cancel context.CancelCauseFunc
@@ -133,7 +133,7 @@ func mustURL(s string) *url.URL {
 // prepare makes a link that does not run yet.
 func prepare(t *testing.T, change func(*Config)) *harness {
 	t.Helper()
-	h := &harness{t: t, server: linktest.NewServer(t), rec: &recorder{ack: true}, log: &logBuffer{}, done: make(chan error, 1)}
+	h := &harness{t: t, server: brokertest.NewServer(t), rec: &recorder{ack: true}, log: &logBuffer{}, done: make(chan error, 1)}
 	cfg := Config{
 		Name: "main", ClientID: "c", Servers: []*url.URL{mustURL("mqtt://one")}, Dial: h.server.Dial,
 		SessionExpiry: 60, ReceiveMaximum: 10, KeepAlive: 30,
@@ -175,14 +175,14 @@ func (h *harness) wait() error {
 	case err := <-h.done:
 		h.ended = true
 		return err
-	case <-time.After(linktest.Patience):
+	case <-time.After(brokertest.Patience):
 		h.t.Fatal("Run has not returned")
 		return nil
 	}
 }
 
 // up takes the next connection to the state up.
-func (h *harness) up(present bool) *linktest.Conn {
+func (h *harness) up(present bool) *brokertest.Conn {
 	h.t.Helper()
 	c := h.server.Accept()
 	c.Handshake(present, len(h.cfg.Subscriptions))

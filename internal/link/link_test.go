@@ -16,7 +16,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestBacklogInTheSegmentOfConnackFindsItsEpoch(t *testing.T) {
@@ -24,8 +24,8 @@ func TestBacklogInTheSegmentOfConnackFindsItsEpoch(t *testing.T) {
 		h := start(t, nil)
 		defer h.stop()
 		c := h.server.Accept()
-		connect := linktest.Expect[*packets.Connect](c)
-		c.SendRaw(linktest.Bytes(linktest.Connack(true), linktest.Publish("a/b", 1, 1, "one"), linktest.Publish("a/b", 0, 0, "two")))
+		connect := brokertest.Expect[*packets.Connect](c)
+		c.SendRaw(brokertest.Bytes(brokertest.Connack(true), brokertest.Publish("a/b", 1, 1, "one"), brokertest.Publish("a/b", 0, 0, "two")))
 		synctest.Wait()
 		want := []string{"begin 1 present=true same=false", "publish one", "publish two", "flush"}
 		if got := h.rec.seen(); !slices.Equal(got, want) {
@@ -45,13 +45,13 @@ func TestAcknowledgementsGoOut(t *testing.T) {
 		h := start(t, nil)
 		defer h.stop()
 		c := h.up(false)
-		c.Send(linktest.Publish("a/b", 1, 9, "x"))
-		if ack := linktest.Expect[*packets.Puback](c); ack.PacketID != 9 {
+		c.Send(brokertest.Publish("a/b", 1, 9, "x"))
+		if ack := brokertest.Expect[*packets.Puback](c); ack.PacketID != 9 {
 			t.Errorf("PUBACK for %d", ack.PacketID)
 		}
 		h.rec.settle(10)
 		go h.FlushAcks() // writes on its own goroutine
-		if ack := linktest.Expect[*packets.Puback](c); ack.PacketID != 10 {
+		if ack := brokertest.Expect[*packets.Puback](c); ack.PacketID != 10 {
 			t.Errorf("PUBACK for %d", ack.PacketID)
 		}
 		c.Send(&packets.Pubrel{PacketID: 3})
@@ -113,7 +113,7 @@ func TestRetiredFiltersGoOnceAndOnlyWithTheSession(t *testing.T) {
 		defer h.stop()
 		c := h.server.Accept()
 		c.Handshake(true, 1)
-		u := linktest.Expect[*packets.Unsubscribe](c)
+		u := brokertest.Expect[*packets.Unsubscribe](c)
 		if !slices.Equal(u.Topics, []string{"old/#", "older"}) {
 			t.Errorf("UNSUBSCRIBE %q", u.Topics)
 		}
@@ -157,10 +157,10 @@ func TestSubscriptions(t *testing.T) {
 				h := start(t, func(c *Config) { c.Subscriptions = subscriptions })
 				defer h.stop()
 				c := h.server.Accept()
-				linktest.Expect[*packets.Connect](c)
+				brokertest.Expect[*packets.Connect](c)
 				c.Send(&packets.Connack{Properties: &test.connack})
 				if test.grants != nil {
-					first, second := linktest.Expect[*packets.Subscribe](c), linktest.Expect[*packets.Subscribe](c)
+					first, second := brokertest.Expect[*packets.Subscribe](c), brokertest.Expect[*packets.Subscribe](c)
 					o := first.Subscriptions[0]
 					if o.Topic != "a/#" || o.QoS != 2 || !o.NoLocal || o.RetainHandling != 1 {
 						t.Errorf("the first SUBSCRIBE is %+v", o)
@@ -278,7 +278,7 @@ func TestH4NoGoroutineIsLeftAfterAThousandReconnects(t *testing.T) {
 		c := h.up(false)
 		before, _ := bubble()
 		for i := range 1000 {
-			c.Send(linktest.Publish("a/b", 0, 0, "keeps the backoff short"))
+			c.Send(brokertest.Publish("a/b", 0, 0, "keeps the backoff short"))
 			if i%2 == 0 {
 				c.Send(&packets.Disconnect{ReasonCode: 0x80})
 			}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func TestPingSchedule(t *testing.T) {
@@ -75,7 +75,7 @@ func TestA7HalfOpenIsNoticed(t *testing.T) {
 		// An idle connection is kept alive.
 		for range 5 {
 			last := time.Now()
-			linktest.Expect[*packets.Pingreq](c)
+			brokertest.Expect[*packets.Pingreq](c)
 			if idle := time.Since(last); idle > 30*time.Second {
 				t.Errorf("nothing was sent for %s", idle)
 			}
@@ -83,7 +83,7 @@ func TestA7HalfOpenIsNoticed(t *testing.T) {
 		}
 		// Then the server falls silent: its end takes bytes, and nothing comes.
 		last := time.Now()
-		linktest.Expect[*packets.Pingreq](c)
+		brokertest.Expect[*packets.Pingreq](c)
 		c.ExpectEOF()
 		if after := time.Since(last); after > 45*time.Second {
 			t.Errorf("noticed after %s", after)
@@ -103,11 +103,11 @@ func TestServerKeepAlive(t *testing.T) {
 			h := start(t, nil)
 			defer h.stop()
 			c := h.server.Accept()
-			linktest.Expect[*packets.Connect](c)
+			brokertest.Expect[*packets.Connect](c)
 			c.Send(&packets.Connack{Properties: &packets.Properties{ServerKeepAlive: &server}})
 			c.Grant(1)
 			began := time.Now()
-			linktest.Expect[*packets.Pingreq](c)
+			brokertest.Expect[*packets.Pingreq](c)
 			if waited := time.Since(began); waited != want {
 				t.Errorf("PINGREQ after %s at a server's keep-alive of %d s", waited, server)
 			}

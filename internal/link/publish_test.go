@@ -14,7 +14,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 )
 
 func publish(topic string, qos byte) *paho.Publish {
@@ -60,7 +60,7 @@ func TestAnswers(t *testing.T) {
 				defer h.stop()
 				c := h.up(false)
 				r := h.publish(context.Background(), publish("t", test.qos))
-				p := linktest.Expect[*packets.Publish](c)
+				p := brokertest.Expect[*packets.Publish](c)
 				if p.Duplicate || p.QoS != test.qos || string(p.Payload) != "t" {
 					t.Errorf("PUBLISH is %+v", p)
 				}
@@ -72,7 +72,7 @@ func TestAnswers(t *testing.T) {
 					c.Send(&packets.Pubrec{PacketID: p.PacketID, ReasonCode: byte(test.rec), Properties: why})
 				default:
 					c.Send(&packets.Pubrec{PacketID: p.PacketID, ReasonCode: byte(test.rec)})
-					linktest.Expect[*packets.Pubrel](c)
+					brokertest.Expect[*packets.Pubrel](c)
 					c.Send(&packets.Pubcomp{PacketID: p.PacketID, ReasonCode: test.code, Properties: why})
 				}
 				if got := <-r; got.err != nil || got.answer != (Answer{Code: test.want, Reason: "so"}) {
@@ -96,7 +96,7 @@ func TestPublishWaitsForAConnection(t *testing.T) {
 		c := h.server.Accept()
 		c.Handshake(false, 1)
 		for range 2 {
-			if p := linktest.Expect[*packets.Publish](c); p.QoS == 1 {
+			if p := brokertest.Expect[*packets.Publish](c); p.QoS == 1 {
 				c.Send(puback(p.PacketID, 0))
 			}
 		}
@@ -111,9 +111,9 @@ func TestG7ReceiveMaximumIsNeverExceeded(t *testing.T) {
 	in(t, func(t *testing.T) {
 		h := start(t, nil)
 		defer h.stop()
-		accept := func(present bool) *linktest.Conn {
+		accept := func(present bool) *brokertest.Conn {
 			c := h.server.Accept()
-			linktest.Expect[*packets.Connect](c)
+			brokertest.Expect[*packets.Connect](c)
 			c.Send(&packets.Connack{SessionPresent: present, Properties: &packets.Properties{ReceiveMaximum: &one}})
 			return c
 		}
@@ -128,12 +128,12 @@ func TestG7ReceiveMaximumIsNeverExceeded(t *testing.T) {
 				}
 			})
 		}
-		serve := func(c *linktest.Conn, n int) {
+		serve := func(c *brokertest.Conn, n int) {
 			for i := range n {
-				p := linktest.Expect[*packets.Publish](c)
+				p := brokertest.Expect[*packets.Publish](c)
 				if p.QoS == 2 {
 					c.Send(&packets.Pubrec{PacketID: p.PacketID})
-					linktest.Expect[*packets.Pubrel](c)
+					brokertest.Expect[*packets.Pubrel](c)
 				}
 				pass(time.Second) // in which nothing more may come
 				synctest.Wait()
@@ -148,18 +148,18 @@ func TestG7ReceiveMaximumIsNeverExceeded(t *testing.T) {
 			}
 		}
 		serve(c, 9)
-		linktest.Expect[*packets.Publish](c) // the tenth is cut off
+		brokertest.Expect[*packets.Publish](c) // the tenth is cut off
 		_ = c.Close()
 		c = accept(true)
 		// Now it comes again, before SUBSCRIBE, and counts.
-		again := linktest.Expect[*packets.Publish](c)
+		again := brokertest.Expect[*packets.Publish](c)
 		if !again.Duplicate {
 			t.Errorf("sent again without DUP: %+v", again)
 		}
 		c.Grant(1)
 		if again.QoS == 2 {
 			c.Send(&packets.Pubrec{PacketID: again.PacketID})
-			linktest.Expect[*packets.Pubrel](c)
+			brokertest.Expect[*packets.Pubrel](c)
 			c.Send(&packets.Pubcomp{PacketID: again.PacketID})
 		} else {
 			c.Send(puback(again.PacketID, 0))
@@ -184,10 +184,10 @@ func TestSentAgain(t *testing.T) {
 				of = ctx
 			}
 			results = append(results, h.publish(of, publish(fmt.Sprint(i), qos)))
-			sent = append(sent, linktest.Expect[*packets.Publish](c))
+			sent = append(sent, brokertest.Expect[*packets.Publish](c))
 		}
 		c.Send(&packets.Pubrec{PacketID: sent[3].PacketID})
-		linktest.Expect[*packets.Pubrel](c)
+		brokertest.Expect[*packets.Pubrel](c)
 		cancel()
 		for i := 4; i < 6; i++ {
 			if r := <-results[i]; !errors.Is(r.err, ErrUnconfirmed) || !errors.Is(r.err, context.Canceled) {
@@ -197,13 +197,13 @@ func TestSentAgain(t *testing.T) {
 		_ = c.Close()
 
 		c = h.server.Accept()
-		linktest.Expect[*packets.Connect](c)
-		c.Send(linktest.Connack(true))
-		if rel := linktest.Expect[*packets.Pubrel](c); rel.PacketID != sent[3].PacketID {
+		brokertest.Expect[*packets.Connect](c)
+		c.Send(brokertest.Connack(true))
+		if rel := brokertest.Expect[*packets.Pubrel](c); rel.PacketID != sent[3].PacketID {
 			t.Errorf("PUBREL for %d, want %d", rel.PacketID, sent[3].PacketID)
 		}
 		for _, i := range []int{0, 1, 2, 5} { // 4 was given up, and at QoS 1 that is the end of it
-			p := linktest.Expect[*packets.Publish](c)
+			p := brokertest.Expect[*packets.Publish](c)
 			if !p.Duplicate || p.Topic != fmt.Sprint(i) || p.PacketID != sent[i].PacketID || p.QoS != sent[i].QoS || string(p.Payload) != p.Topic {
 				t.Errorf("sent again: %+v, want number %d", p, i)
 			}
@@ -213,7 +213,7 @@ func TestSentAgain(t *testing.T) {
 		c.Send(puback(sent[0].PacketID, 0), puback(sent[2].PacketID, 0x10))
 		for _, i := range []int{1, 5} {
 			c.Send(&packets.Pubrec{PacketID: sent[i].PacketID})
-			linktest.Expect[*packets.Pubrel](c)
+			brokertest.Expect[*packets.Pubrel](c)
 			c.Send(&packets.Pubcomp{PacketID: sent[i].PacketID})
 		}
 		for i, want := range []byte{0, 0, 0x10, 0} {
@@ -230,8 +230,8 @@ func TestALostSessionIsTold(t *testing.T) {
 		defer h.stop()
 		c := h.up(false)
 		r1, r2 := h.publish(context.Background(), publish("1", 1)), h.publish(context.Background(), publish("2", 2))
-		linktest.Expect[*packets.Publish](c)
-		linktest.Expect[*packets.Publish](c)
+		brokertest.Expect[*packets.Publish](c)
+		brokertest.Expect[*packets.Publish](c)
 		_ = c.Close()
 		h.up(false) // without the session, and without a PUBLISH before SUBSCRIBE
 		for _, r := range []<-chan result{r1, r2} {
@@ -265,7 +265,7 @@ func TestLimits(t *testing.T) {
 		h := start(t, nil)
 		defer h.stop()
 		c := h.server.Accept()
-		linktest.Expect[*packets.Connect](c)
+		brokertest.Expect[*packets.Connect](c)
 		c.Send(&packets.Connack{Properties: &packets.Properties{MaximumQOS: &qos, RetainAvailable: &no, MaximumPacketSize: &size}})
 		c.Grant(1)
 		synctest.Wait()
@@ -275,7 +275,7 @@ func TestLimits(t *testing.T) {
 		for _, test := range tests {
 			r := h.publish(context.Background(), &test.publish)
 			if test.limit == "" {
-				if p := linktest.Expect[*packets.Publish](c); p.QoS > 0 {
+				if p := brokertest.Expect[*packets.Publish](c); p.QoS > 0 {
 					c.Send(puback(p.PacketID, 0))
 				}
 			}
@@ -314,12 +314,12 @@ func TestQoS0BackPressure(t *testing.T) {
 			t.Errorf("%d publishes of %d bytes were taken", sent, len(payload))
 		}
 		for range sent {
-			linktest.Expect[*packets.Publish](c)
+			brokertest.Expect[*packets.Publish](c)
 		}
 		if _, err := h.Publish(context.Background(), publish("t", 0)); err != nil {
 			t.Error(err)
 		}
-		linktest.Expect[*packets.Publish](c)
+		brokertest.Expect[*packets.Publish](c)
 	})
 }
 
@@ -348,12 +348,12 @@ func TestWritesNeverInterleaveWithinAFrame(t *testing.T) {
 			})
 		}
 		// The server writes on a goroutine of its own, as a real one does.
-		answers := make(chan linktest.Packet, lanes*each)
+		answers := make(chan brokertest.Packet, lanes*each)
 		written := make(chan struct{})
 		go func() {
 			defer close(written)
 			for p := range answers {
-				c.Send(linktest.Publish("a/b", 0, 0, strings.Repeat("y", 1000)), p)
+				c.Send(brokertest.Publish("a/b", 0, 0, strings.Repeat("y", 1000)), p)
 			}
 		}()
 		var acked []uint16

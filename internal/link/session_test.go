@@ -14,7 +14,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho/session"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 	"github.com/settlemq/settle/internal/wire"
 )
 
@@ -28,7 +28,7 @@ type side struct {
 func resume(o *outbound, present bool, maximum uint16) *side {
 	s := &side{}
 	s.attached = o.attach(func(err error) { s.broken = append(s.broken, err) })
-	ack := linktest.Connack(present)
+	ack := brokertest.Connack(present)
 	ack.Properties.ReceiveMaximum = &maximum
 	if err := s.ConAckReceived(&s.sent, nil, ack); err != nil {
 		panic(err)
@@ -61,8 +61,8 @@ func (s *side) took() []string {
 }
 
 // tell hands the server's packet over as paho does.
-func (s *side) tell(p linktest.Packet) error {
-	cp, err := packets.ReadPacket(bytes.NewReader(linktest.Bytes(p)))
+func (s *side) tell(p brokertest.Packet) error {
+	cp, err := packets.ReadPacket(bytes.NewReader(brokertest.Bytes(p)))
 	if err != nil {
 		panic(err)
 	}
@@ -77,7 +77,7 @@ func pub(t fataler, o *outbound, s *side, qos byte) *publication {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packet := linktest.Publish("t", qos, 0, "x")
+	packet := brokertest.Publish("t", qos, 0, "x")
 	if err := s.AddToSession(context.WithValue(ctx, publicationKey{}, p), packet, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +104,9 @@ func (p *publication) outcome() string {
 // Each step is what happens, then what is sent because of it.
 func TestSession(t *testing.T) {
 	const qos1, qos2 = 1, 2
-	rec := func(code byte) linktest.Packet { return &packets.Pubrec{PacketID: 1, ReasonCode: code} }
-	comp := func(code byte) linktest.Packet { return &packets.Pubcomp{PacketID: 1, ReasonCode: code} }
-	ack := func(code byte) linktest.Packet { return puback(1, code) }
+	rec := func(code byte) brokertest.Packet { return &packets.Pubrec{PacketID: 1, ReasonCode: code} }
+	comp := func(code byte) brokertest.Packet { return &packets.Pubcomp{PacketID: 1, ReasonCode: code} }
+	ack := func(code byte) brokertest.Packet { return puback(1, code) }
 	cut, lost, give := "cut", "cut, session lost", "give up"
 	tests := []struct {
 		name    string
@@ -158,7 +158,7 @@ func TestSession(t *testing.T) {
 			broken := 0
 			for _, step := range test.steps {
 				switch step := step.(type) {
-				case linktest.Packet:
+				case brokertest.Packet:
 					_ = s.tell(step)
 				case string:
 					switch step {
@@ -293,7 +293,7 @@ func TestSessionWithoutConnection(t *testing.T) {
 	pub(t, o, s, 1)
 	waiting := make(chan error, 1)
 	go func() { // waits for the quota until the connection is lost
-		waiting <- s.AddToSession(context.Background(), linktest.Publish("t", 1, 0, "x"), make(chan packets.ControlPacket, 1))
+		waiting <- s.AddToSession(context.Background(), brokertest.Publish("t", 1, 0, "x"), make(chan packets.ControlPacket, 1))
 	}()
 	for {
 		o.mu.Lock()
@@ -314,7 +314,7 @@ func TestSessionWithoutConnection(t *testing.T) {
 	if cp := <-suback; cp.Type != 0 {
 		t.Errorf("the subscriber was told %v", cp)
 	}
-	for _, p := range []session.Packet{linktest.Publish("t", 1, 0, "x"), &packets.Subscribe{}} {
+	for _, p := range []session.Packet{brokertest.Publish("t", 1, 0, "x"), &packets.Subscribe{}} {
 		if err := s.AddToSession(context.Background(), p, nil); !errors.Is(err, session.ErrNoConnection) {
 			t.Errorf("without a connection AddToSession says %v", err)
 		}
@@ -329,13 +329,13 @@ func TestSessionWithoutConnection(t *testing.T) {
 		t.Error("the new connection was ended by the old one's loss")
 	}
 	// The inbound half does not come here.
-	for _, p := range []linktest.Packet{linktest.Publish("t", 1, 1, "x"), &packets.Pubrel{PacketID: 1}} {
+	for _, p := range []brokertest.Packet{brokertest.Publish("t", 1, 1, "x"), &packets.Pubrel{PacketID: 1}} {
 		if err := next.tell(p); err == nil {
 			t.Errorf("%T was taken", p)
 		}
 	}
 	o.close()
-	if err := o.attach(nil).ConAckReceived(io.Discard, nil, linktest.Connack(true)); err == nil {
+	if err := o.attach(nil).ConAckReceived(io.Discard, nil, brokertest.Connack(true)); err == nil {
 		t.Error("a closed session takes a connection")
 	}
 }
@@ -405,7 +405,7 @@ func TestAViolationIsAnError(t *testing.T) {
 		ctx, cancel := within(time.Minute)
 		defer cancel()
 		h.publish(ctx, publish("t", 2))
-		p := linktest.Expect[*packets.Publish](c)
+		p := brokertest.Expect[*packets.Publish](c)
 		c.Send(puback(p.PacketID, 0))
 		if d := c.ExpectDisconnect(); d.Code != 0x82 {
 			t.Errorf("DISCONNECT %#x", d.Code)

@@ -10,14 +10,14 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"github.com/settlemq/settle/internal/link/linktest"
+	"github.com/settlemq/settle/internal/broker/brokertest"
 	"github.com/settlemq/settle/internal/wire"
 )
 
 // What breaks the protocol is answered with the right code, and the link dials again.
 func TestViolations(t *testing.T) {
 	alias := uint16(1)
-	aliased := linktest.Publish("", 1, 1, "x")
+	aliased := brokertest.Publish("", 1, 1, "x")
 	aliased.Properties.TopicAlias = &alias
 	tests := []struct {
 		name string
@@ -31,10 +31,10 @@ func TestViolations(t *testing.T) {
 		{"PUBREL too short", []byte{0x62, 1, 0}, 0x81},
 		{"PUBACK too short", []byte{0x40, 1, 0}, 0x81},
 		{"SUBACK with broken properties", []byte{0x90, 4, 0, 1, 9, 0}, 0x81},
-		{"topic alias", linktest.Bytes(aliased), 0x94},
+		{"topic alias", brokertest.Bytes(aliased), 0x94},
 		{"PINGREQ from the server", []byte{0xC0, 0}, 0x82},
-		{"a second CONNACK", linktest.Bytes(linktest.Connack(false)), 0x82},
-		{"AUTH", linktest.Bytes(&packets.Auth{ReasonCode: 0x18, Properties: &packets.Properties{AuthMethod: "x"}}), 0x8C},
+		{"a second CONNACK", brokertest.Bytes(brokertest.Connack(false)), 0x82},
+		{"AUTH", brokertest.Bytes(&packets.Auth{ReasonCode: 0x18, Properties: &packets.Properties{AuthMethod: "x"}}), 0x8C},
 		{"empty AUTH", []byte{0xF0, 0}, 0x8C},
 		{"a control packet without measure", []byte{0x40, 0xFF, 0xFF, 0x7F}, 0x95},
 	}
@@ -70,11 +70,11 @@ func TestViolationsBeforeConnack(t *testing.T) {
 		send   []byte
 		code   byte
 	}{
-		{"PUBLISH", nil, linktest.Bytes(linktest.Publish("a/b", 0, 0, "x")), 0x82},
-		{"AUTH", nil, linktest.Bytes(&packets.Auth{ReasonCode: 0x18, Properties: &packets.Properties{AuthMethod: "x"}}), 0x8C},
+		{"PUBLISH", nil, brokertest.Bytes(brokertest.Publish("a/b", 0, 0, "x")), 0x82},
+		{"AUTH", nil, brokertest.Bytes(&packets.Auth{ReasonCode: 0x18, Properties: &packets.Properties{AuthMethod: "x"}}), 0x8C},
 		{"CONNACK of MQTT 3.1.1", nil, []byte{0x20, 2, 0, 0}, 0x81},
-		{"K6: CONNACK with an authentication method", nil, linktest.Bytes(method), 0x8C},
-		{"Session Present after Clean Start", clean, linktest.Bytes(linktest.Connack(true)), 0x82},
+		{"K6: CONNACK with an authentication method", nil, brokertest.Bytes(method), 0x8C},
+		{"Session Present after Clean Start", clean, brokertest.Bytes(brokertest.Connack(true)), 0x82},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestViolationsBeforeConnack(t *testing.T) {
 				h := start(t, test.change)
 				defer h.stop()
 				c := h.server.Accept()
-				linktest.Expect[*packets.Connect](c)
+				brokertest.Expect[*packets.Connect](c)
 				c.SendRaw(test.send)
 				if d := c.ExpectDisconnect(); d.Code != test.code {
 					t.Errorf("DISCONNECT %#x, want %#x", d.Code, test.code)
@@ -102,8 +102,8 @@ func TestK6ConnackWithoutReader(t *testing.T) {
 	in(t, func(t *testing.T) {
 		h := start(t, nil)
 		c := h.server.Accept()
-		linktest.Expect[*packets.Connect](c)
-		c.Send(linktest.Connack(true)) // and reads nothing from here on
+		brokertest.Expect[*packets.Connect](c)
+		c.Send(brokertest.Connack(true)) // and reads nothing from here on
 		ctx, cancel := within(3 * time.Second)
 		defer cancel()
 		began := time.Now()
@@ -156,7 +156,7 @@ func TestK6PubrecRightAfterClose(t *testing.T) {
 			_, err := h.Publish(ctx, publish("t", 2))
 			result <- err
 		}()
-		p := linktest.Expect[*packets.Publish](c)
+		p := brokertest.Expect[*packets.Publish](c)
 		closed := make(chan error, 1)
 		go func() { closed <- h.Close(ctx, nil) }()
 		c.ExpectDisconnect()
@@ -185,7 +185,7 @@ func TestK6PubrecRightAfterALoss(t *testing.T) {
 		if d := c.ExpectDisconnect(); d.Code != 0x93 {
 			t.Errorf("DISCONNECT %#x", d.Code)
 		}
-		_, _ = c.Write(linktest.Bytes(&packets.Pubrec{PacketID: 1}))
+		_ = c.Script.Send(brokertest.Bytes(&packets.Pubrec{PacketID: 1}))
 		c.ExpectEOF()
 		h.up(true)
 	})
@@ -198,7 +198,7 @@ func TestAReceiversErrorEndsTheConnection(t *testing.T) {
 		})
 		defer h.stop()
 		c := h.up(false)
-		c.Send(linktest.Publish("a", 1, 1, "x"))
+		c.Send(brokertest.Publish("a", 1, 1, "x"))
 		if d := c.ExpectDisconnect(); d.Code != 0x93 {
 			t.Errorf("DISCONNECT %#x", d.Code)
 		}
@@ -225,7 +225,7 @@ func TestServersDisconnect(t *testing.T) {
 	}{
 		{"empty", []byte{0xE0, 0}, 0, false},
 		{"shutting down", []byte{0xE0, 1, 0x8B}, 0x8B, false},
-		{"G1: taken over", linktest.Bytes(&packets.Disconnect{ReasonCode: 0x8E}), 0x8E, true},
+		{"G1: taken over", brokertest.Bytes(&packets.Disconnect{ReasonCode: 0x8E}), 0x8E, true},
 		{"administrative action", []byte{0xE0, 1, 0x98}, 0x98, true},
 		{"what would be fatal in a CONNACK", []byte{0xE0, 1, 0x82}, 0x82, false},
 	}
@@ -261,7 +261,7 @@ func TestG1TheThirdYoungConnectionThatIsClosedIsSuspect(t *testing.T) {
 		defer h.stop()
 		for range suspectCount {
 			c := h.up(true)
-			c.Send(linktest.Publish("a", 0, 0, "a delivery resets the ordinary backoff"))
+			c.Send(brokertest.Publish("a", 0, 0, "a delivery resets the ordinary backoff"))
 			_ = c.Close()
 		}
 		began := time.Now()
@@ -288,7 +288,7 @@ func TestRefusals(t *testing.T) {
 		in(t, func(t *testing.T) {
 			h := start(t, nil)
 			c := h.server.Accept()
-			linktest.Expect[*packets.Connect](c)
+			brokertest.Expect[*packets.Connect](c)
 			c.Send(&packets.Connack{ReasonCode: byte(code)})
 			c.ExpectEOF()
 			if slices.Contains(fatalCodes, byte(code)) {
@@ -311,7 +311,7 @@ func TestNothingIsFatalForALinkThatWasAccepted(t *testing.T) {
 		defer h.stop()
 		_ = h.up(false).Close()
 		c := h.server.Accept()
-		linktest.Expect[*packets.Connect](c)
+		brokertest.Expect[*packets.Connect](c)
 		c.Send(&packets.Connack{ReasonCode: 0x84})
 		h.up(false)
 	})

@@ -1,13 +1,14 @@
-// Package linktest scripts the server's side of a connection, for what no well-behaved server shows: a test says packet by
-// packet what is expected and what is sent. It works over unbuffered pipes, also inside a testing/synctest bubble.
+// Package brokertest scripts the in-process server: a test says packet by packet what is expected and what is sent, for what no
+// well-behaved server shows. It is [broker.Broker.Script] with the failures of a test, and works inside a testing/synctest
+// bubble. Where a test fails, the wire log of its connections is printed.
 //
-//	server := linktest.NewServer(t)
+//	server := brokertest.NewServer(t)
 //	// … link.Config{Dial: server.Dial} …
 //	c := server.Accept()
 //	c.Handshake(false, 1)                                 // CONNECT, CONNACK, one SUBSCRIBE granted
-//	c.Send(linktest.Publish("a/b", 1, 7, "payload"))
-//	ack := linktest.Expect[*packets.Puback](c)
-package linktest
+//	c.Send(brokertest.Publish("a/b", 1, 7, "payload"))
+//	ack := brokertest.Expect[*packets.Puback](c)
+package brokertest
 
 import (
 	"bytes"
@@ -16,10 +17,14 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/settlemq/settle/internal/broker"
 )
 
 // Patience is how long Accept and the expectations wait before they fail the test. Inside a bubble it is fake time, and long
@@ -31,24 +36,64 @@ type Packet interface {
 	WriteTo(io.Writer) (int64, error)
 }
 
-// Server takes the dials of a link.
+// Server takes the dials of a client.
 type Server struct {
-	tb    testing.TB
-	dials chan *Conn
+	tb     testing.TB
+	broker *broker.Broker
+	dials  chan *Conn
+
+	mu    sync.Mutex
+	conns []*Conn
 }
 
 // NewServer returns a server that waits for dials.
 func NewServer(tb testing.TB) *Server {
 	tb.Helper()
-	return &Server{tb: tb, dials: make(chan *Conn)}
+	s := &Server{tb: tb, broker: broker.New(broker.Options{}), dials: make(chan *Conn)}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			s.printWires()
+		}
+	})
+	return s
 }
 
-// Dial is for link.Config: it hands one end of a pipe to whoever calls Accept, and waits for him. The end that it returns
-// can close its write side alone, as TCP can.
+func (s *Server) printWires() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	printed := make(map[string]bool)
+	for _, c := range s.conns {
+		if id := c.ClientID(); id != "" && !printed[id] {
+			printed[id] = true
+			s.tb.Logf("the wire of %q:\n%s", id, strings.Join(s.broker.WireLog(id), "\n"))
+		}
+	}
+}
+
+func (s *Server) conn(script *broker.Script, server *url.URL) *Conn {
+	c := &Conn{Script: script, URL: server, tb: s.tb}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, c)
+	return c
+}
+
+// Pipe is a new connection: the client's end, which can close its write side alone, as TCP can, and the server's.
+func (s *Server) Pipe(server *url.URL) (client net.Conn, c *Conn) {
+	client, script := s.broker.Script()
+	return client, s.conn(script, server)
+}
+
+// On is the server's end of a connection that somebody has accepted.
+func (s *Server) On(nc net.Conn) *Conn {
+	return s.conn(s.broker.ScriptOn(nc), nil)
+}
+
+// Dial hands the server's end of a new connection to whoever calls Accept, and waits for him.
 func (s *Server) Dial(ctx context.Context, server *url.URL) (net.Conn, error) {
-	client, peer := Pipe()
+	client, c := s.Pipe(server)
 	select {
-	case s.dials <- &Conn{Conn: peer, URL: server, tb: s.tb}:
+	case s.dials <- c:
 		return client, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -72,24 +117,22 @@ func (s *Server) Accept() *Conn {
 // Conn is the server's end of one connection. Its methods are for one goroutine and fail the test where the peer does
 // something else than expected.
 type Conn struct {
-	net.Conn
+	*broker.Script
 	URL *url.URL // that was dialled
 	tb  testing.TB
-}
-
-// NewConn scripts a connection that somebody else has accepted.
-func NewConn(tb testing.TB, c net.Conn) *Conn {
-	tb.Helper()
-	return &Conn{Conn: c, tb: tb}
 }
 
 // Next returns the packet that comes next.
 func (c *Conn) Next() *packets.ControlPacket {
 	c.tb.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(Patience))
-	cp, err := packets.ReadPacket(c.Conn)
+	p, err := c.Script.Next()
 	if err != nil {
 		c.tb.Fatalf("expected a packet: %v", err)
+	}
+	cp, err := p.Decode()
+	if err != nil {
+		c.tb.Fatalf("%s: %v", broker.TypeName(p.Type), err)
 	}
 	return cp
 }
@@ -112,28 +155,10 @@ type Disconnect struct {
 	SessionExpiry    uint32 // seconds
 }
 
-// ExpectDisconnect returns the DISCONNECT that comes next. It reads the empty form, which the packets package does not.
+// ExpectDisconnect returns the DISCONNECT that comes next.
 func (c *Conn) ExpectDisconnect() Disconnect {
 	c.tb.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(Patience))
-	head := make([]byte, 2)
-	if _, err := io.ReadFull(c.Conn, head); err != nil {
-		c.tb.Fatalf("expected DISCONNECT: %v", err)
-	}
-	if head[0] != packets.DISCONNECT<<4 || head[1] >= 128 {
-		c.tb.Fatalf("expected DISCONNECT, got a packet that begins %x", head)
-	}
-	if head[1] == 0 {
-		return Disconnect{}
-	}
-	cp, err := packets.ReadPacket(io.MultiReader(bytes.NewReader(head), c.Conn))
-	if err != nil {
-		c.tb.Fatalf("DISCONNECT: %v", err)
-	}
-	d, ok := cp.Content.(*packets.Disconnect)
-	if !ok {
-		c.tb.Fatalf("expected DISCONNECT, got %s", cp.PacketType())
-	}
+	d := Expect[*packets.Disconnect](c)
 	out := Disconnect{Code: d.ReasonCode}
 	if d.Properties.SessionExpiryInterval != nil {
 		out.HasSessionExpiry, out.SessionExpiry = true, *d.Properties.SessionExpiryInterval
@@ -145,23 +170,20 @@ func (c *Conn) ExpectDisconnect() Disconnect {
 func (c *Conn) ExpectEOF() {
 	c.tb.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(Patience))
-	rest, err := io.ReadAll(c.Conn)
-	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+	p, err := c.Script.Next()
+	switch {
+	case err == nil:
+		c.tb.Fatalf("expected the end of the stream, got %s: %x", broker.TypeName(p.Type), p.Bytes)
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe):
 		c.tb.Fatalf("expected the end of the stream: %v", err)
-	}
-	if len(rest) > 0 {
-		c.tb.Fatalf("expected the end of the stream, got %d bytes: %x", len(rest), rest)
 	}
 }
 
-// Send sends packets.
+// Send sends packets, each in a segment of its own.
 func (c *Conn) Send(out ...Packet) {
 	c.tb.Helper()
-	_ = c.SetWriteDeadline(time.Now().Add(Patience))
 	for _, p := range out {
-		if _, err := p.WriteTo(c.Conn); err != nil {
-			c.tb.Fatalf("send %T: %v", p, err)
-		}
+		c.SendRaw(Bytes(p))
 	}
 }
 
@@ -169,7 +191,7 @@ func (c *Conn) Send(out ...Packet) {
 func (c *Conn) SendRaw(b []byte) {
 	c.tb.Helper()
 	_ = c.SetWriteDeadline(time.Now().Add(Patience))
-	if _, err := c.Write(b); err != nil {
+	if err := c.Script.Send(b); err != nil {
 		c.tb.Fatalf("send: %v", err)
 	}
 }
@@ -215,26 +237,4 @@ func Bytes(out ...Packet) []byte {
 		_, _ = p.WriteTo(&b)
 	}
 	return b.Bytes()
-}
-
-// duplex is one end of a connection made of two unbuffered pipes, so that each direction can be closed alone.
-type duplex struct{ in, out net.Conn }
-
-// Pipe returns the two ends of an unbuffered connection. Each has a CloseWrite method.
-func Pipe() (net.Conn, net.Conn) {
-	aIn, bOut := net.Pipe()
-	bIn, aOut := net.Pipe()
-	return duplex{aIn, aOut}, duplex{bIn, bOut}
-}
-
-func (d duplex) Read(p []byte) (int, error)         { return d.in.Read(p) }
-func (d duplex) Write(p []byte) (int, error)        { return d.out.Write(p) }
-func (d duplex) CloseWrite() error                  { return d.out.Close() }
-func (d duplex) Close() error                       { return errors.Join(d.in.Close(), d.out.Close()) }
-func (d duplex) LocalAddr() net.Addr                { return d.in.LocalAddr() }
-func (d duplex) RemoteAddr() net.Addr               { return d.in.RemoteAddr() }
-func (d duplex) SetReadDeadline(t time.Time) error  { return d.in.SetReadDeadline(t) }
-func (d duplex) SetWriteDeadline(t time.Time) error { return d.out.SetWriteDeadline(t) }
-func (d duplex) SetDeadline(t time.Time) error {
-	return errors.Join(d.SetReadDeadline(t), d.SetWriteDeadline(t))
 }
