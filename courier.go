@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/settlemq/settle/internal/link"
+	"github.com/settlemq/settle/internal/mutant"
 )
 
 // couriers publish retry copies and dead letters, and say that the original is settled once the server has confirmed that it
@@ -280,6 +281,12 @@ func (c *couriers) publish(e *errand) error {
 	over := c.app.main.link
 	if e.kind == errandDead {
 		over = c.app.outbound() // a route of ours may consume them
+	}
+	if mutant.Unconfirmed && over.Up() { // handed to the connection is as good as stored
+		e.confirmed()
+		e.confirmed = func() {}
+		_, _ = over.Publish(ctx, p)
+		return nil
 	}
 	answer, err := over.Publish(ctx, p)
 	if errors.Is(err, link.ErrNotSent) && e.tries >= patientTries-1 && ctx.Err() != nil && c.app.running.Err() == nil {

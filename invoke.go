@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+
+	"github.com/settlemq/settle/internal/mutant"
 )
 
 // buildChain puts the route's middleware around decoding and handler; the first given is the outermost.
@@ -49,6 +51,9 @@ func (rt *route) callOne(ctx context.Context, r *run) (outcome Outcome) {
 			return
 		}
 		if v := recover(); v != nil { // else it is runtime.Goexit, which the lane sees
+			if mutant.LeakOnPanic { // there is no outcome, so there is nothing to settle
+				r.one.settled.Store(true)
+			}
 			outcome = rt.ask(rt.onPanic, &PanicError{Delivery: r.one, Value: v, Stack: debug.Stack()})
 		}
 	}()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/settlemq/settle/internal/mutant"
 )
 
 // WaitReady returns nil once the app is connected and the server has granted every subscription, on the second connection too
@@ -180,6 +182,9 @@ func (a *App) drain(ctx context.Context, sessionExpiry *uint32) error {
 	a.couriers.stop()
 	if e := a.couriers.pending.wait(work); e != nil {
 		drain.Unconfirmed, err = a.couriers.pending.count(), errors.Join(err, e)
+	}
+	if mutant.UnsubscribeAtStop && a.main.link.Up() { // to leave nothing behind
+		_ = a.main.link.Unsubscribe(work)
 	}
 	err = errors.Join(err, a.farewell(ctx, sessionExpiry, drain))
 	a.cancelHandlers(ErrStopping)

@@ -1,6 +1,9 @@
 package window
 
-import "github.com/settlemq/settle/internal/wire"
+import (
+	"github.com/settlemq/settle/internal/mutant"
+	"github.com/settlemq/settle/internal/wire"
+)
 
 // state says where an entry stands; doc.go has the transitions.
 type state uint8
@@ -60,6 +63,15 @@ func (l *list) remove(e *Entry) {
 	}
 	e.prev, e.next = nil, nil
 	l.len--
+}
+
+// next is the entry whose turn it is to be acknowledged: the oldest, settled or not.
+func (l *list) next() *Entry {
+	e := l.head
+	for mutant.OutOfOrder && e != nil && !e.state.due() { // or the oldest that is settled
+		e = e.next
+	}
+	return e
 }
 
 // memory says what a slot remembers about its Packet Identifier.

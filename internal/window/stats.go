@@ -54,7 +54,7 @@ func (w *Window) Due() bool {
 		return false
 	}
 	for q := 1; q <= 2; q++ {
-		if e := w.live[q].head; e != nil && e.state.due() {
+		if e := w.live[q].next(); e != nil && e.state.due() {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package window
 import (
 	"sync"
 
+	"github.com/settlemq/settle/internal/mutant"
 	"github.com/settlemq/settle/internal/wire"
 )
 
@@ -201,6 +202,10 @@ func (w *Window) Arrive(e *Entry, due []*Entry) (Arrival, []*Entry) {
 		e.digest, e.state = s.digest, parked
 		w.parked++
 		w.enter(e, s)
+		if mutant.AdoptAcknowledged { // it looks the same, so it is the same
+			w.settleParked()
+			return arrival, due
+		}
 	case Answered:
 		e.digest, e.state = s.digest, answered
 		w.enter(e, s)
@@ -210,6 +215,9 @@ func (w *Window) Arrive(e *Entry, due []*Entry) (Arrival, []*Entry) {
 		e.state = open
 		w.enter(e, s)
 		due = append(due, e)
+		if mutant.AckEarly { // it has arrived: that will do
+			w.settle(e, wire.Digest(e.Frame.Bytes))
+		}
 	}
 	if w.certain[1] == 0 { // nothing is left that could prove it
 		due = w.releaseParked(due)
@@ -328,14 +336,25 @@ func (w *Window) Settle(e *Entry) (due, stale bool) {
 	digest := wire.Digest(e.Frame.Bytes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if mutant.CrossEpoch && w.online && e.QoS == 1 && !e.acked && e.state != settled {
+		if s := w.slot(e.PacketID); s.entry != e || s.epoch != w.epoch { // not this connection's, but it will do to send it on
+			e.digest, e.state = digest, settled
+			w.pubcomps = wire.AppendPuback(w.pubcomps, e.PacketID)
+			return true, false
+		}
+	}
 	if e.state != open {
 		return false, true
 	}
+	w.settle(e, digest)
+	return w.online && w.live[e.QoS].next() == e, false
+}
+
+func (w *Window) settle(e *Entry, digest uint64) {
 	e.digest, e.state = digest, settled
 	if e.QoS == 1 && w.slot(e.PacketID).epoch == w.epoch {
 		w.settled++
 	}
-	return w.online && w.live[e.QoS].head == e, false
 }
 
 // TakeAcks appends the acknowledgements that are due on the connection of that epoch, in their order. They count
@@ -349,12 +368,12 @@ func (w *Window) TakeAcks(epoch uint64, dst []byte) []byte {
 	// PUBCOMP first: what else is due under its identifier was sent after the server had it.
 	dst = append(dst, w.pubcomps...)
 	w.pubcomps = w.pubcomps[:0]
-	for e := w.live[1].head; e != nil && e.state.due(); e = w.live[1].head {
+	for e := w.live[1].next(); e != nil && e.state.due(); e = w.live[1].next() {
 		w.acknowledge(e, acknowledged)
 		w.settled--
 		dst = wire.AppendPuback(dst, e.PacketID)
 	}
-	for e := w.live[2].head; e != nil && e.state.due(); e = w.live[2].head {
+	for e := w.live[2].next(); e != nil && e.state.due(); e = w.live[2].next() {
 		w.acknowledge(e, received)
 		dst = wire.AppendPubrec(dst, e.PacketID)
 	}
