@@ -47,6 +47,10 @@ live: need-mosquitto ## Only the tests against real servers, which they start an
 fuzz: ## A minute of fuzzing of the frame parser; FUZZTIME=10m for each target is better
 	scripts/fuzz.sh
 
+.PHONY: mutants
+mutants: ## Put seven faults into the core, one at a time: the tests have to catch each; MUTANTS=-full runs the whole suite against them
+	go run ./internal/mutant/check $(MUTANTS)
+
 .PHONY: bench
 bench: need-mosquitto ## Speed beside paho and a loop written by hand, on a Mosquitto of its own; keep the machine quiet
 	go -C bench run . -least 2.5

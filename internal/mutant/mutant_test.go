@@ -13,14 +13,13 @@ import (
 	"github.com/settlemq/settle/internal/mutant"
 )
 
+// That they are constants is what lets the compiler drop them: as variables they would not compile here.
+const anyFault = mutant.AckEarly || mutant.OutOfOrder || mutant.CrossEpoch || mutant.AdoptAcknowledged || mutant.Unconfirmed ||
+	mutant.LeakOnPanic || mutant.UnsubscribeAtStop
+
 func TestNoFaultIsInWithoutATag(t *testing.T) {
-	for name, in := range map[string]bool{
-		"AckEarly": mutant.AckEarly, "OutOfOrder": mutant.OutOfOrder, "CrossEpoch": mutant.CrossEpoch, "AdoptAcknowledged": mutant.AdoptAcknowledged,
-		"Unconfirmed": mutant.Unconfirmed, "LeakOnPanic": mutant.LeakOnPanic, "UnsubscribeAtStop": mutant.UnsubscribeAtStop,
-	} {
-		if in {
-			t.Errorf("%s is in: Active is %q", name, mutant.Active)
-		}
+	if anyFault || mutant.Active != "" {
+		t.Errorf("the fault %q is in", mutant.Active)
 	}
 }
 

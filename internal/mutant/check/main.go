@@ -66,9 +66,11 @@ func (c *check) run(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "%d faults, each caught, in %.0f s\n", len(chosen), time.Since(began).Seconds())
+	say("%d faults, each caught, in %.0f s\n", len(chosen), time.Since(began).Seconds())
 	return nil
 }
+
+func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format, args...) }
 
 // none is no fault, with the tests of some: they have to pass.
 func none(of []fault) fault {
@@ -93,7 +95,7 @@ func (c *check) try(ctx context.Context, f fault) error {
 	began := time.Now()
 	results, rest, err := c.test(ctx, f, folder)
 	if err != nil {
-		fmt.Fprintf(os.Stdout, "%-20s does not build\n", f)
+		say("%-20s does not build\n", f)
 		return err
 	}
 	c.tell(f, results, rest, time.Since(began))
@@ -142,23 +144,23 @@ func (c *check) test(ctx context.Context, f fault, folder string) (results, rest
 
 // tell prints what became of one run.
 func (c *check) tell(f fault, results, rest []result, took time.Duration) {
-	out, both := os.Stdout, slices.Concat(results, rest)
+	both := slices.Concat(results, rest)
 	if f.name == "" {
-		fmt.Fprintf(out, "%-20s %3d of %3d tests pass    %6.1f s\n", f, len(names(both, passed)), len(both), took.Seconds())
+		say("%-20s %3d of %3d tests pass    %6.1f s\n", f, len(names(both, passed)), len(both), took.Seconds())
 	} else {
-		fmt.Fprintf(out, "%-20s caught by %3d of %3d   %6.1f s   -tags %s\n", f, len(names(both, failed)), len(both), took.Seconds(), f.tag())
+		say("%-20s caught by %3d of %3d   %6.1f s   -tags %s (breaks never %d)\n", f, len(names(both, failed)), len(both), took.Seconds(), f.tag(), f.row)
 	}
 	for _, r := range results {
 		if f.name != "" || r.verdict != passed {
-			fmt.Fprintf(out, "    %-7s %s\n", r.verdict, r.test.name)
+			say("    %-7s %s\n", r.verdict, r.test.name)
 		}
 		if c.verbose {
-			fmt.Fprintln(out, r.output)
+			say("%s\n", r.output)
 		}
 	}
 	for _, v := range []verdict{failed, crashed, late, missing} {
 		if some := names(rest, v); len(some) > 0 {
-			fmt.Fprintf(out, "    %s too: %s\n", v, strings.Join(some, " "))
+			say("    %s too: %s\n", v, strings.Join(some, " "))
 		}
 	}
 }
