@@ -149,8 +149,12 @@ func TestFxCollectsRoutes(t *testing.T) {
 	if got, want := fmt.Sprint(filters), "[five four named one six two]"; got != want {
 		t.Errorf("subscribed to %s, want %s, in this order", got, want)
 	}
-	go func() { c.ExpectDisconnect(); _ = c.Close() }()
-	program.RequireStop()
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); program.RequireStop() }()
+	c.ExpectDisconnect()
+	c.ExpectEOF()
+	_ = c.Close()
+	<-stopped
 }
 
 func nothing(filter string) settle.Route {
@@ -261,8 +265,11 @@ func TestFxShutsDownWithTheApp(t *testing.T) {
 			end: func(t *testing.T, server *brokertest.Server, app *settle.App) {
 				c := server.Accept()
 				c.Handshake(false, 1)
-				go func() { c.ExpectDisconnect(); _ = c.Close() }()
-				if err := app.Stop(t.Context()); err != nil {
+				stopped := make(chan error, 1)
+				go func() { stopped <- app.Stop(t.Context()) }()
+				c.ExpectDisconnect()
+				_ = c.Close()
+				if err := <-stopped; err != nil {
 					t.Error(err)
 				}
 			},

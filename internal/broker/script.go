@@ -9,14 +9,18 @@ import (
 )
 
 // Script is a connection that a test serves in the server's place, packet by packet, for what no well-behaved server shows. All
-// else is the server's: the pipe, the frames, what is seen of a packet, and the wire log. Nothing is answered but what the test sends, and nothing is
-// read before the test asks for it. It takes one Next at a time; other methods may be called meanwhile.
+// else is the server's: the pipe, the frames, what is seen of a packet, and the wire log. Nothing is answered but what the test sends, and
+// no byte is read before the test asks for its packet: a script that stops reading holds up a client's Write, even within it.
+// It takes one Next at a time; other methods may be called meanwhile.
 type Script struct {
-	b        *Broker
-	nc       net.Conn
-	in       inbox
+	b  *Broker
+	nc net.Conn
+	in inbox
+
+	// Guarded by the broker's lock.
 	clientID string
 	log      *wireLog // nil before CONNECT
+	closed   bool
 }
 
 // Script returns the client's end of a new connection, a pipe as [Pipe] makes them, and the server's end for a test to serve. The
@@ -42,20 +46,34 @@ func (s *Script) Next() (Packet, error) {
 	for {
 		frame, _, need, violation := splitFrame(s.in.bytes())
 		if violation != nil {
+			s.say("the client broke a rule: %s", violation.reason)
 			return Packet{}, fmt.Errorf("the client broke a rule: %s", violation.reason)
 		}
 		if frame != nil {
 			s.in.start += len(frame)
 			return s.took(frame), nil
 		}
-		n, err := s.nc.Read(s.in.space(need))
+		have := len(s.in.bytes())
+		missing := max(need, have+1, 2) - have // no packet has less than two bytes
+		space := s.in.space(need)
+		n, err := s.nc.Read(space[:min(len(space), missing)])
 		s.in.end += n
 		if n == 0 && err != nil {
-			if errors.Is(err, io.EOF) && len(s.in.bytes()) > 0 {
+			if errors.Is(err, io.EOF) && have > 0 {
 				err = io.ErrUnexpectedEOF
 			}
+			s.say("reading ended: %v", err)
 			return Packet{}, err
 		}
+	}
+}
+
+// say notes in the wire log what is no packet, up to Close.
+func (s *Script) say(format string, args ...any) {
+	s.b.mu.Lock()
+	defer s.b.unlock()
+	if !s.closed {
+		s.log.say(s.b, format, args...)
 	}
 }
 
@@ -86,7 +104,10 @@ func (s *Script) Send(raw []byte) error {
 		rest = behind
 	}
 	s.b.unlock()
-	_, err := s.nc.Write(raw)
+	n, err := s.nc.Write(raw)
+	if err != nil {
+		s.say("%d of %d bytes were written: %v", n, len(raw), err)
+	}
 	return err
 }
 
@@ -94,7 +115,15 @@ func (s *Script) Send(raw []byte) error {
 func (s *Script) NetConn() net.Conn { return s.nc }
 
 // Close ends the connection without a word.
-func (s *Script) Close() error { return s.nc.Close() }
+func (s *Script) Close() error {
+	s.b.mu.Lock()
+	if !s.closed {
+		s.log.say(s.b, "connection closed by the script")
+	}
+	s.closed = true
+	s.b.unlock()
+	return s.nc.Close()
+}
 
 // SetReadDeadline ends a Next that takes longer; the zero time lets it take as long as it likes.
 func (s *Script) SetReadDeadline(t time.Time) error { return s.nc.SetReadDeadline(t) }

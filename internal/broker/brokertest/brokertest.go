@@ -2,6 +2,9 @@
 // well-behaved server shows. It is [broker.Broker.Script] with the failures of a test, and works inside a testing/synctest
 // bubble. Where a test fails, the wire log of its connections is printed.
 //
+// Nothing between the two ends has a buffer: Send returns when the client has read all of it, and a client's Write when the test has asked
+// for all that it has.
+//
 //	server := brokertest.NewServer(t)
 //	// … link.Config{Dial: server.Dial} …
 //	c := server.Accept()
