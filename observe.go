@@ -15,9 +15,10 @@ import (
 // What package testkit needs to know of an App and its deliveries, and users do not.
 func init() { //nolint:gochecknoinits // the one place where two packages meet that cannot import each other
 	bridge.Settle = bridge.Hooks{
-		Observe:  func(app any, o bridge.Observer) { app.(*App).observer = o },
-		Redirect: func(app any, dial dialFunc, servers []*url.URL) { app.(*App).redirect(dial, servers) },
-		State:    func(app any) bridge.State { return app.(*App).state() },
+		Observe:   func(app any, o bridge.Observer) { app.(*App).observer = o },
+		Redirect:  func(app any, dial dialFunc, servers []*url.URL) { app.(*App).redirect(dial, servers) },
+		State:     func(app any) bridge.State { return app.(*App).state() },
+		Elsewhere: func(app any) int { return app.(*App).returns.elsewhere() },
 		Routes: func(app any) []bridge.Route {
 			var routes []bridge.Route
 			for _, rt := range app.(*App).routes {
@@ -110,6 +111,18 @@ func (a *App) state() bridge.State {
 	defer a.returns.mu.Unlock()
 	s.Waiting, s.OnTheirWay = a.returns.idle, len(a.returns.out)
 	return s
+}
+
+// elsewhere is how many copies have not come back that another member of a group may have got.
+func (rs *returns) elsewhere() (n int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, c := range rs.out {
+		if c.errand.d.route.group != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // testMessage is a message as App.Publish would send it.

@@ -218,9 +218,9 @@ func (s *inProcess) cut(_ *Kit, clientIDs []string) {
 	}
 }
 
-func (s *inProcess) idle(clientID string) bool {
+func (s *inProcess) idle(clientID string, connected bool) bool {
 	info, _ := s.server.Session(clientID)
-	return info.Queued+info.Inflight+info.SharedQueued+info.Unwritten+info.Inbound == 0
+	return info.Connected == connected && info.Queued+info.Inflight+info.SharedQueued+info.Unwritten+info.Inbound == 0
 }
 
 func (s *inProcess) session(clientID string) string {

@@ -48,8 +48,8 @@ type server interface {
 	caughtUp() bool
 	// cut breaks the connections of these clients.
 	cut(k *Kit, clientIDs []string)
-	// idle says that nothing is queued or in flight for a client, as far as can be seen.
-	idle(clientID string) bool
+	// idle says that a client is connected, or is not, and that nothing is queued or in flight for it, as far as can be seen.
+	idle(clientID string, connected bool) bool
 	// session says in words what the server knows about a client; "" if that cannot be seen.
 	session(clientID string) string
 	wire(clientID string) []string

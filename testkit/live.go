@@ -101,10 +101,10 @@ func (s *live) cut(k *Kit, _ []string) { bridge.Settle.Drop(k.app, errCut) }
 
 var errCut = errors.New("cut by the test")
 
-func (s *live) caughtUp() bool        { return true }
-func (s *live) idle(string) bool      { return true }
-func (s *live) session(string) string { return "" }
-func (s *live) wire(string) []string  { return nil }
+func (s *live) caughtUp() bool         { return true }
+func (s *live) idle(string, bool) bool { return true }
+func (s *live) session(string) string  { return "" }
+func (s *live) wire(string) []string   { return nil }
 
 // Begin implements link.Receiver.
 func (s *live) Begin(session link.Session) {

@@ -1,6 +1,7 @@
 package testkit_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -46,6 +47,25 @@ func TestLiveKit(t *testing.T) {
 	}
 	if err := kit.Stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is held is seen on a real server too: the app is not at rest before it is settled.
+func TestLiveQuiet(t *testing.T) {
+	kit := testkit.StartLive(t, realServer(t), quietApp(t,
+		settle.Handle("held", func(ctx context.Context, _ []byte) settle.Outcome {
+			if settle.DeliveryFrom(ctx).Attempt() == 1 {
+				return settle.RetryAfter(2*time.Second, errNo)
+			}
+			return settle.Ack()
+		}))).Within(20 * time.Second)
+	kit.Publish("held", nil)
+	kit.Settled("held", 1)
+	if kit.Quiet(time.Second) {
+		t.Error("quiet, with a delivery that is held")
+	}
+	if !kit.Quiet(20*time.Second) || len(kit.Settlements("held")) != 2 {
+		t.Errorf("not quiet: %v", kit.Settlements("held"))
 	}
 }
 

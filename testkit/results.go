@@ -84,7 +84,7 @@ func (k *Kit) Published(filter string, n int) []Message {
 }
 
 // Quiet says whether the app comes to rest within d: connected, unless it has stopped, with nothing in its lanes, held or waiting, every copy stored and come
-// back, everything acknowledged, and nothing for it in its sessions on the server. It returns as soon as that is so. What a test
+// back, to it or to another member of its group, everything acknowledged, and nothing for it in its sessions on the server. It returns as soon as that is so. What a test
 // has published is then settled for good, and nothing more will come of it.
 //
 // A real server's queue cannot be seen: with [StartLive] the app has to stay at rest for a moment instead.
@@ -114,10 +114,14 @@ const (
 
 func (k *Kit) quiet() bool {
 	s := bridge.Settle.State(k.app)
-	if s.Unsettled+s.Unconfirmed+s.OnTheirWay+s.Unacknowledged > 0 || s.Due || s.Writing || !s.Ready && !s.Ended || !k.server.caughtUp() {
+	if s.Unsettled+s.Unconfirmed+s.Unacknowledged > 0 || s.Due || s.Writing || !s.Ready && !s.Ended || !k.server.caughtUp() {
 		return false
 	}
-	return !slices.ContainsFunc(s.Connections, func(c bridge.Connection) bool { return !k.server.idle(c.ClientID) })
+	if slices.ContainsFunc(s.Connections, func(c bridge.Connection) bool { return !k.server.idle(c.ClientID, !s.Ended) }) {
+		return false
+	}
+	// A group's copy that the server does not have for this app went to another member.
+	return s.OnTheirWay == 0 || k.Broker() != nil && s.OnTheirWay == bridge.Settle.Elsewhere(k.app)
 }
 
 // ends says that nothing more is to come of records, or not before something else happens.

@@ -61,6 +61,7 @@ type Hooks struct {
 	Observe      func(app any, o Observer)                                                                 // before Start
 	Redirect     func(app any, dial func(context.Context, *url.URL) (net.Conn, error), servers []*url.URL) // before Start; nil servers: as configured
 	State        func(app any) State
+	Elsewhere    func(app any) int // of State.OnTheirWay, those that another member of a group may have got
 	Routes       func(app any) []Route
 	Drop         func(app any, cause error)                                                   // drops every connection without DISCONNECT
 	Acknowledged func(delivery any) (is, canBe bool)                                          // canBe: it is, or the server still waits for it

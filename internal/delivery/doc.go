@@ -2,5 +2,5 @@
 // fake time, and on Mosquitto, by testkit's StartOn and StartLive. There is nothing in it but tests.
 //
 // A guarantee that only one kind of server can show is elsewhere: what needs a process killed or a link cut at a byte is in
-// internal/live, what needs a server that misbehaves is with the root package.
+// internal/live, what needs a server that misbehaves is in internal/field, by the ids of the reports from the field, and with the root package.
 package delivery
