@@ -47,6 +47,10 @@ live: need-mosquitto ## Only the tests against real servers, which they start an
 fuzz: ## A minute of fuzzing of the frame parser; FUZZTIME=10m for each target is better
 	scripts/fuzz.sh
 
+.PHONY: simulate
+simulate: ## A minute of simulated faults from fresh seeds, on all cores; DURATION=10m is longer, SEED=n runs the schedule of one seed again
+	SETTLE_SIMULATE=$(or $(DURATION),1m) SETTLE_SIMULATE_SEED=$(SEED) go test -count=1 -timeout=0 -v -run '^TestSimulate$$' .
+
 .PHONY: mutants
 mutants: ## Put seven faults into the core, one at a time: the tests have to catch each; MUTANTS=-full runs the whole suite against them
 	go run ./internal/mutant/check $(MUTANTS)

@@ -51,7 +51,8 @@ func (q *queue) append(c chain) {
 	}
 }
 
-// pop takes the first delivery out, or nil if none waits. If only is not nil, it takes the first that only agrees to.
+// pop takes the first delivery out, or nil if none waits. If only is not nil, it takes the first that only agrees to, or what stands
+// before that one at its QoS: nothing is overtaken.
 func (q *queue) pop(only func(*Delivery) bool) *Delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,9 +60,16 @@ func (q *queue) pop(only func(*Delivery) bool) *Delivery {
 	for d != nil && only != nil && !only(d) {
 		d = d.next
 	}
-	if d != nil {
-		q.unlink(d)
+	if d == nil {
+		return nil
 	}
+	for e := q.head; e != d; e = e.next {
+		if e.QoS() == d.QoS() {
+			d = e
+			break
+		}
+	}
+	q.unlink(d)
 	return d
 }
 
