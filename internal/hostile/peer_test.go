@@ -3,15 +3,17 @@ package hostile_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
 
+	"github.com/settlemq/settle/internal/broker"
 	"github.com/settlemq/settle/internal/hostile"
 )
 
@@ -34,7 +36,7 @@ func obliging(present bool) script {
 
 // peer is the server's end of one connection. A goroutine reads it, holds what comes against what was sent, and answers by its script.
 type peer struct {
-	net.Conn
+	*broker.Script
 	r      *rig
 	second bool
 	turn   chan struct{} // holds one: whoever has it may write
@@ -67,9 +69,9 @@ type asked struct {
 	qos byte
 }
 
-func newPeer(r *rig, conn net.Conn, s script) *peer {
+func newPeer(r *rig, conn *broker.Script, s script) *peer {
 	p := &peer{
-		Conn: conn, r: r, script: s, turn: make(chan struct{}, 1), done: make(chan struct{}),
+		Script: conn, r: r, script: s, turn: make(chan struct{}, 1), done: make(chan struct{}),
 		received: make(map[uint16]bool), recorded: make(map[uint16]int), lastID: 100,
 	}
 	maps.Copy(p.recorded, r.recorded)
@@ -95,7 +97,7 @@ func (p *peer) sendNoted(note func(), parts ...[]byte) {
 	p.mu.Unlock()
 	_ = p.SetWriteDeadline(time.Now().Add(time.Minute))
 	for _, part := range parts {
-		_, _ = p.Write(part)
+		_ = p.Script.Send(part)
 	}
 }
 
@@ -155,32 +157,23 @@ func (p *peer) record(b []byte, id uint16) {
 // read is the peer's goroutine.
 func (p *peer) read() {
 	defer close(p.done)
-	var all []byte
-	buf := make([]byte, 4096)
 	for {
-		n, err := p.Read(buf)
-		all = append(all, buf[:n]...)
-		for {
-			frame, rest := split(all)
-			if frame == nil {
-				break
-			}
-			all = rest
-			p.take(frame)
+		packet, err := p.Script.Next()
+		if err == nil {
+			p.take(packet.Bytes)
+			continue
 		}
-		if err != nil {
-			p.mu.Lock()
-			p.ended = true
-			if len(all) > 0 {
-				p.fault("half a packet: % x", all)
-			}
-			stays := p.stays
-			p.mu.Unlock()
-			if !stays {
-				_ = p.Close()
-			}
-			return
+		p.mu.Lock()
+		p.ended = true
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
+			p.fault("what comes is no packet: %v", err)
 		}
+		stays := p.stays
+		p.mu.Unlock()
+		if !stays {
+			_ = p.Close()
+		}
+		return
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 type rig struct {
 	t        *testing.T
 	app      *settle.App
+	broker   *broker.Broker // whose connections are scripts
 	book     *book
 	clean    bool
 	retire   []string
@@ -86,7 +87,7 @@ func pass(d time.Duration) {
 // newRig returns a rig whose App has not been started.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, book: &book{done: make(map[string]int)}, log: &lockedLog{}}
+	r := &rig{t: t, broker: broker.New(broker.Options{WireLog: 100}), book: &book{done: make(map[string]int)}, log: &lockedLog{}}
 	r.book.close()
 	r.book.open()
 	for i := range r.arrivals {
@@ -128,7 +129,7 @@ func (r *rig) start() {
 }
 
 func (r *rig) dial(context.Context, *url.URL) (net.Conn, error) {
-	client, server := broker.Pipe()
+	client, server := r.broker.Script()
 	r.mu.Lock()
 	p := newPeer(r, server, r.scripts[0]) // of a second connection CONNECT tells
 	r.peers = append(r.peers, p)
@@ -296,7 +297,7 @@ func (r *rig) fail(format string, args ...any) {
 	r.t.Errorf("%s: %s", r.name, fmt.Sprintf(format, args...))
 	for _, p := range []*peer{r.main, r.second} {
 		if p != nil {
-			r.t.Logf("second %t: %+v", p.second, p.snapshot())
+			r.t.Logf("second %t: %+v; the wire:\n%s", p.second, p.snapshot(), strings.Join(r.broker.WireLog(p.ClientID()), "\n"))
 		}
 	}
 	r.t.Logf("log:\n%s", r.log.take())
