@@ -9,6 +9,13 @@ import (
 	"github.com/settlemq/settle/internal/link"
 )
 
+// A marker is published behind copies: when it has come back, so have they, or the server has lost them.
+type marker struct {
+	id     string
+	opens  bool     // until it is back, nothing new is published: an earlier process may have left copies
+	behind []string // copies that were confirmed before it was sent, by their ids
+}
+
 // The retry topics are open when every one of them is subscribed, and what an earlier process left in the server's queue has come:
 // a marker that is published behind it has come back.
 
@@ -21,18 +28,49 @@ func (rs *returns) up(s link.Session) {
 		// An earlier process may have left copies in the queue. When what we publish now has come back, they have.
 		for topic, rt := range rs.app.retryRoutes {
 			if rt.group == "" { // in a group, another member may get the marker
-				rs.markers[topic] = newID()
+				rs.markers[topic] = marker{id: newID(), opens: true}
 			}
 		}
+	}
+	if !first && s.Present {
+		rs.doubt()
 	}
 	rs.mu.Unlock()
 	rs.sendMarkers()
 	rs.tryOpen()
 }
 
+// doubt sends a marker behind the copies that are on their way back. Session Present = 1 does not say that this is the session which had
+// them: the server may have come back with an older state, or have begun a session on a connection whose CONNACK was lost. rs.mu is held.
+func (rs *returns) doubt() {
+	for copyID, c := range rs.out {
+		rt := c.errand.d.route
+		if m := rs.markers[rt.retryTo]; c.confirmed && rt.group == "" && !m.opens {
+			m.behind = append(m.behind, copyID)
+			rs.markers[rt.retryTo] = m
+		}
+	}
+	for topic, m := range rs.markers {
+		if !m.opens {
+			m.id = newID() // one that was sent before proves nothing about this connection
+			rs.markers[topic] = m
+		}
+	}
+}
+
+// opening tells whether a marker is awaited that an earlier process made necessary. rs.mu is held.
+func (rs *returns) opening() bool {
+	for _, m := range rs.markers {
+		if m.opens {
+			return true
+		}
+	}
+	return false
+}
+
 func (rs *returns) tryOpen() {
 	rs.mu.Lock()
-	rs.open = len(rs.markers) == 0 && rs.in.link.Up()
+	rs.open = !rs.opening() && rs.in.link.Up()
 	rs.mu.Unlock()
 	rs.app.couriers.pump()
 }
@@ -53,8 +91,8 @@ func (rs *returns) sendMarkers() {
 	}
 	wait := rs.markerWait
 	rs.markerWait = min(2*wait, maxMarkerTime)
-	for topic, id := range rs.markers {
-		rs.app.spawn(func() { rs.sendMarker(topic, id, 2*wait) })
+	for topic, m := range rs.markers {
+		rs.app.spawn(func() { rs.sendMarker(topic, m.id, 2*wait) })
 	}
 	rs.app.later.after(wait, rs, rs.sendMarkers)
 }
@@ -77,9 +115,15 @@ func (rs *returns) sendMarker(topic, id string, lifetime time.Duration) {
 
 func (rs *returns) markerCame(topic string, h *copyHeaders) {
 	rs.mu.Lock()
-	ours := rs.markers[topic] == h.marker
+	m := rs.markers[topic]
+	ours := m.id == h.marker
 	if ours {
 		delete(rs.markers, topic)
+		for _, copyID := range m.behind {
+			if c := rs.out[copyID]; c != nil {
+				rs.again(c)
+			}
+		}
 	}
 	rs.mu.Unlock()
 	if ours {

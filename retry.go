@@ -22,7 +22,7 @@ type returns struct {
 
 	mu      sync.Mutex
 	open    bool              // every retry topic is subscribed, and what was queued there before us has come
-	markers map[string]string // by retry topic: the marker that has not come back
+	markers map[string]marker // by retry topic: the marker that has not come back
 	wasUp   bool
 	slots   int // copies out that count against RetryBacklog
 	out     map[string]*outCopy
@@ -79,7 +79,7 @@ const (
 func newReturns(app *App) *returns {
 	return &returns{
 		app:     app,
-		markers: make(map[string]string),
+		markers: make(map[string]marker),
 		out:     make(map[string]*outCopy),
 		waiting: make(map[string]*waitingCopy),
 	}
@@ -335,25 +335,30 @@ func (rs *returns) sessionLost() {
 	rs.losses++
 	rs.loose = nil
 	for _, c := range rs.out {
-		if !c.confirmed {
-			continue
-		}
-		c.confirmed = false
-		rs.lapse.cancel(c.errand.copyID)
-		if !c.slot { // given up; it will be in the server's queue again
-			c.slot = true
-			rs.slots++
-		}
-		again := *c.errand
-		again.again, again.confirmed = true, func() {}
-		c.errand = &again
-		rs.app.spawn(func() { rs.app.couriers.accept(&again) })
+		rs.again(c)
 	}
 	for _, w := range rs.waiting {
 		if w.state == copyWaiting {
 			rs.hop(w)
 		}
 	}
+}
+
+// again publishes a confirmed copy once more: the server has lost it. rs.mu is held.
+func (rs *returns) again(c *outCopy) {
+	if !c.confirmed {
+		return
+	}
+	c.confirmed = false
+	rs.lapse.cancel(c.errand.copyID)
+	if !c.slot { // given up; it will be in the server's queue again
+		c.slot = true
+		rs.slots++
+	}
+	again := *c.errand
+	again.again, again.confirmed = true, func() {}
+	c.errand = &again
+	rs.app.spawn(func() { rs.app.couriers.accept(&again) })
 }
 
 // lost is how often the session was lost.

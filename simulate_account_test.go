@@ -1,6 +1,7 @@
 package settle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -44,9 +45,10 @@ type matter struct {
 	copyLost bool           // with the retry session
 	seen     bool           // by some process
 	calls    []call
-	ended    bool            // a handler succeeded, or the server has stored a dead letter
-	excused  bool            // a session was lost that held it, and no process had it
-	facts    map[string]bool // what happened since it was seen first that explains that it comes again
+	ended    bool              // a handler succeeded, or the server has stored a dead letter
+	excused  bool              // a session was lost that held it, and no process had it
+	facts    map[string]int    // what happened since it was seen first that explains that it comes again, and how often
+	due      map[int]time.Time // before which an attempt must not begin
 }
 
 type call struct{ process, attempt int }
@@ -87,7 +89,7 @@ func (a *account) publish(st *step, subscriptions []string) {
 		if filter[:1] != st.Kind || !slices.Contains(subscriptions, filter) {
 			continue
 		}
-		m := &matter{original: o, route: route, copies: map[string]int{}, facts: map[string]bool{}}
+		m := &matter{original: o, route: route, copies: map[string]int{}, facts: map[string]int{}, due: map[int]time.Time{}}
 		o.matters = append(o.matters, m)
 		a.matters[route+" "+st.payload()] = m
 	}
@@ -108,7 +110,7 @@ func (a *account) withdraw(st *step) {
 // fact notes what may explain that a message comes again.
 func (m *matter) fact(what string) {
 	if m.seen {
-		m.facts[what] = true
+		m.facts[what]++
 	}
 }
 
@@ -124,8 +126,8 @@ func (m *matter) copied() bool {
 	return false
 }
 
-// begin enters that a handler is called.
-func (a *account) begin(p *process, d *Delivery) {
+// begin enters that a handler is called, and what it will do.
+func (a *account) begin(p *process, d *Delivery, f fate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.matters[d.Route()+" "+string(d.Payload())]
@@ -148,6 +150,49 @@ func (a *account) begin(p *process, d *Delivery) {
 		}
 	}
 	m.calls = append(m.calls, call{p.n, d.Attempt()})
+	a.asOften(m, d.Attempt())
+	a.inTime(p, m, d, f)
+}
+
+// asOften wants an attempt to begin once, and once more for each thing that happened which explains it.
+func (a *account) asOften(m *matter, attempt int) {
+	if attempt > maxAttempts {
+		a.problem("%s: %s has attempt %d, and %d are allowed", m.route, m.payload(), attempt, maxAttempts)
+	}
+	calls, causes := 0, 0
+	for _, c := range m.calls {
+		if c.attempt == attempt {
+			calls++
+		}
+	}
+	for _, n := range m.facts {
+		causes += n
+	}
+	if calls > 1+causes && causes > 0 { // without any it has been said
+		a.problem("%s: %s has attempt %d more often than is explained: %d times, by %v", m.route, m.payload(), attempt, calls, m.facts)
+	}
+}
+
+// inTime wants no attempt to begin before its wait is over. The wait begins when the attempt before returns, which is not before it has
+// been slow; where several may have led to this one, the first counts. An app that stops does not wait with what nobody else has.
+func (a *account) inTime(p *process, m *matter, d *Delivery, f fate) {
+	attempt := d.Attempt()
+	if due, known := m.due[attempt]; known && time.Now().Before(due) && !(errors.Is(p.app.Ready(), ErrStopping) && mustRun(d)) {
+		a.problem("%s: %s has attempt %d too early, by %s", m.route, m.payload(), attempt, time.Until(due))
+	}
+	wait := shortestWait(attempt)
+	if f.Do == "later" {
+		wait = time.Duration(f.For)
+	}
+	next := time.Now().Add(time.Duration(f.Slow) + wait)
+	if due, known := m.due[attempt+1]; !known || next.Before(due) {
+		m.due[attempt+1] = next
+	}
+}
+
+// shortestWait is the backoff after an attempt, less its jitter.
+func shortestWait(attempt int) time.Duration {
+	return min(firstBackoff<<(attempt-1), longestBackoff) * 4 / 5
 }
 
 func (a *account) inOrder(m *matter) {
@@ -242,7 +287,7 @@ func (a *account) ended(w *tap) {
 		}
 		if w.client != "svc" {
 			for id, n := range m.copies {
-				if n > 0 {
+				for range n {
 					each(m, id)
 				}
 			}
@@ -259,8 +304,13 @@ func (a *account) died(p *process) {
 		a.process = nil
 	}
 	for _, m := range a.matters {
-		if m.held() {
+		if m.onServer {
 			m.fact("process ended")
+		}
+		for _, n := range m.copies { // each comes again
+			for range n {
+				m.fact("process ended")
+			}
 		}
 		if !m.ended && (m.original.lost || m.copyLost) && !m.held() {
 			m.excused = true

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	maxAttempts = 6
-	keepAlive   = 10 * time.Minute // so that hours pass in few steps
+	maxAttempts                  = 6
+	firstBackoff, longestBackoff = 20 * time.Millisecond, 30 * time.Second
+	keepAlive                    = 10 * time.Minute // so that hours pass in few steps
 )
 
 // app has routes of every kind.
 func (w *world) app(p *process) *App {
-	backoff := Backoff(Exponential(20*time.Millisecond, 30*time.Second))
+	backoff := Backoff(Exponential(firstBackoff, longestBackoff))
 	dead := []RouteOption{DeadLetterTo("dead"), MaxAttempts(maxAttempts), backoff, Timeout(3 * time.Second)}
 	with := func(more ...RouteOption) []RouteOption { return append(more, dead...) }
 	setup := w.s.Setup
@@ -85,8 +86,8 @@ func (p *process) watch(ctx context.Context, all ...*Delivery) (stop func()) {
 
 // handle is what all handlers do with one delivery.
 func (p *process) handle(ctx context.Context, d *Delivery, alone bool) Outcome {
-	p.w.account.begin(p, d)
 	f := p.w.fate(d)
+	p.w.account.begin(p, d, f)
 	sleep(time.Duration(f.Slow))
 	out := p.w.handle(ctx, p, d, f, alone)
 	return out

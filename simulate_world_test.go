@@ -207,7 +207,7 @@ func (w *world) perform(st *step) {
 		w.b.Cut(st.Client)
 		w.guest(st.Client, true, 0)
 	case opTakeover:
-		if _, ok := w.b.Session(st.Client); ok { // one that a guest began would pass for ours, and hide that ours was lost
+		if s, _ := w.b.Session(st.Client); len(s.Subscriptions) > 0 { // one that a guest began would pass for ours, and hide that ours was lost
 			w.guest(st.Client, false, time.Duration(st.For))
 		}
 	case opServer:

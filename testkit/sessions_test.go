@@ -199,8 +199,12 @@ func TestQuietWithCopiesThatDoNotComeBack(t *testing.T) {
 			deliver()
 			b.Cut("svc-retry")
 			kit.Settled("jobs", 5) // the third copy found the queue full
-			if kit.Quiet(time.Minute) || len(kit.Settlements("jobs")) != 5 {
-				t.Errorf("quiet, with a copy that is lost: %v", kit.Settlements("jobs"))
+			if kit.Quiet(time.Second) {
+				t.Error("quiet, with a copy that is lost")
+			}
+			kit.Settled("jobs", 6) // the marker behind it has come back without it, so it was published again
+			if !kit.Quiet(time.Minute) || len(kit.Settlements("jobs")) != 6 {
+				t.Errorf("not quiet: %v", kit.Settlements("jobs"))
 			}
 		})
 	})
