@@ -44,8 +44,12 @@ live: need-mosquitto ## Only the tests against real servers, which they start an
 	@$(call in_modules,go test $(TESTFLAGS) -run Live ./...)
 
 .PHONY: fuzz
-fuzz: ## A minute of fuzzing of the frame parser; FUZZTIME=10m for each target is better
+fuzz: ## A minute of fuzzing of the frame parser and of the in-process server; FUZZTIME=10m for each target is better
 	scripts/fuzz.sh
+
+.PHONY: hostile
+hostile: ## All that a hostile server or client can say; `make test` sends a fifth of it, with the race detector
+	go test -count=1 -v ./internal/hostile
 
 .PHONY: simulate
 simulate: ## A minute of simulated faults from fresh seeds, on all cores; DURATION=10m is longer, SEED=n runs the schedule of one seed again
