@@ -163,9 +163,9 @@ func (rs *returns) forget(copyID string) *outCopy {
 
 func (rs *returns) giveUpSlot(copyID string) {
 	rs.mu.Lock()
-	c := rs.out[copyID]
-	given := c != nil && c.slot
-	if given {
+	var missing *Delivery
+	if c := rs.out[copyID]; c != nil && c.slot {
+		missing = c.errand.d
 		c.slot = false
 		rs.slots--
 		rs.loose = append(rs.loose, copyID)
@@ -177,8 +177,8 @@ func (rs *returns) giveUpSlot(copyID string) {
 		}
 	}
 	rs.mu.Unlock()
-	if given {
-		rs.app.log.Warn().Str("route", c.errand.d.route.name).Str("message_id", c.errand.d.MessageID()).
+	if missing != nil {
+		rs.app.log.Warn().Str("route", missing.route.name).Str("message_id", missing.MessageID()).
 			Msg("a retry copy that the server confirmed has not come back yet; the server may have dropped it (its queue limits), or delivers nothing more at present")
 	}
 	rs.app.couriers.pump()
