@@ -51,6 +51,14 @@ fuzz: ## A minute of fuzzing of the frame parser and of the in-process server; F
 hostile: ## All that a hostile server or client can say; `make test` sends a fifth of it, with the race detector
 	go test -count=1 -v ./internal/hostile
 
+.PHONY: chaos
+chaos: need-mosquitto ## A minute of killed consumers, cut connections and restarted servers, and an account of 200,000 messages; SEED=n, DURATION=
+	go run -race ./internal/chaos/run -seed '$(or $(SEED),1)' -duration '$(or $(DURATION),1m)'
+
+.PHONY: chaos-long
+chaos-long: ## The same for an hour, from a fresh seed
+	@$(MAKE) chaos SEED='$(or $(SEED),0)' DURATION=1h
+
 .PHONY: simulate
 simulate: ## A minute of simulated faults from fresh seeds, on all cores; DURATION=10m is longer, SEED=n runs the schedule of one seed again
 	SETTLE_SIMULATE=$(or $(DURATION),1m) SETTLE_SIMULATE_SEED=$(SEED) go test -count=1 -timeout=0 -v -run '^TestSimulate$$' .

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 const bufferSize = 32 << 10
@@ -15,6 +16,8 @@ type pair struct {
 	ends  [2]*net.TCPConn // by the direction that writes to it
 	lost  bool            // something vanished in a Stall; guarded by proxy.mu
 	once  sync.Once       // the first to sever says how
+
+	severed chan struct{} // closed by sever
 }
 
 // run copies in both directions until both have ended.
@@ -36,6 +39,9 @@ func (c *pair) pump(d Direction) {
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
+			if !c.linger() {
+				return // it was severed, and nothing passes any more
+			}
 			pass, due := c.proxy.admit(c, d, n)
 			if pass > 0 { // or the socket that a Stall hides the end of would be touched
 				if _, err := to.Write(buffer[:pass]); err != nil {
@@ -59,6 +65,24 @@ func (c *pair) pump(d Direction) {
 			c.sever(true)
 			return
 		}
+	}
+}
+
+// linger waits as long as Delay says, and reports whether the connection still stands.
+func (c *pair) linger() bool {
+	c.proxy.mu.Lock()
+	latency := c.proxy.latency
+	c.proxy.mu.Unlock()
+	if latency <= 0 {
+		return true
+	}
+	t := time.NewTimer(latency)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.severed:
+		return false
 	}
 }
 
@@ -119,6 +143,7 @@ func severAll(pairs []*pair, reset bool) {
 // one kind of end into the other.
 func (c *pair) sever(reset bool) {
 	c.once.Do(func() {
+		close(c.severed)
 		for _, conn := range c.ends {
 			if reset {
 				abort(conn)

@@ -1,5 +1,5 @@
 // Package cutproxy stands between a client and a server and breaks their connections on demand: closed, reset, cut after so many
-// bytes, or silent, as a network does. For tests and the demo; it listens on 127.0.0.1 only.
+// bytes, silent, or slow, as a network does. For tests and the demo; it listens on 127.0.0.1 only.
 package cutproxy
 
 import (
@@ -58,6 +58,7 @@ type Proxy struct {
 	listener  *net.TCPListener // nil while connections are refused
 	conns     map[*pair]struct{}
 	stalled   bool
+	latency   time.Duration
 	countdown [2]countdown
 	stats     Stats
 }
@@ -170,6 +171,14 @@ func (p *Proxy) Resume() {
 	severAll(broken, true)
 }
 
+// Delay has what passes wait so long, in each direction of each connection, as on a slow network; zero ends it. What comes meanwhile
+// waits behind it. What waits when a connection is broken is lost.
+func (p *Proxy) Delay(latency time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = latency
+}
+
 // Refuse closes the listener: to connect is refused by the kernel, as where no server runs. Open connections go on.
 func (p *Proxy) Refuse() error {
 	p.mu.Lock()
@@ -243,7 +252,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		abort(client)
 		return
 	}
-	c := &pair{proxy: p}
+	c := &pair{proxy: p, severed: make(chan struct{})}
 	c.ends[ToServer] = server.(*net.TCPConn) //nolint:forcetypeassert // what dialling tcp gives
 	c.ends[ToClient] = client
 	p.mu.Lock()

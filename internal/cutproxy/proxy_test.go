@@ -332,6 +332,48 @@ func TestCutWhileStalled(t *testing.T) {
 	expectEnd(t, server, "", nil)
 }
 
+func TestDelay(t *testing.T) {
+	const latency = 100 * time.Millisecond
+	b := newBench(t)
+	client, server := b.connect()
+	b.proxy.Delay(latency)
+	for _, d := range [][2]net.Conn{{client, server}, {server, client}} {
+		began := time.Now()
+		send(t, d[0], "late")
+		expect(t, d[1], "late")
+		if took := time.Since(began); took < latency {
+			t.Errorf("it took %v, want %v", took, latency)
+		}
+	}
+	b.proxy.Delay(0)
+	send(t, client, "in time")
+	expect(t, server, "in time")
+}
+
+func TestWhatWaitsIsLostWithItsConnection(t *testing.T) {
+	for name, test := range map[string]struct {
+		cut func(*cutproxy.Proxy) int
+		end error
+	}{
+		"cut":   {(*cutproxy.Proxy).Cut, nil},
+		"reset": {(*cutproxy.Proxy).Reset, syscall.ECONNRESET},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			client, server := b.connect()
+			before := b.proxy.Stats().Bytes
+			b.proxy.Delay(time.Hour)
+			send(t, client, "never")
+			expectSilence(t, server)
+			test.cut(b.proxy)
+			expectEnd(t, server, "", test.end)
+			if got := b.proxy.Stats().Bytes; got != before {
+				t.Errorf("%v bytes have passed, and before %v", got, before)
+			}
+		})
+	}
+}
+
 func TestRefuseAndAccept(t *testing.T) {
 	b := newBench(t)
 	client, server := b.connect()
