@@ -12,8 +12,8 @@ import (
 // A marker is published behind copies: when it has come back, so have they, or the server has lost them.
 type marker struct {
 	id     string
-	opens  bool     // until it is back, nothing new is published: an earlier process may have left copies
-	behind []string // copies that were confirmed before it was sent, by their ids
+	opens  bool                // until it is back, nothing new is published: an earlier process may have left copies
+	behind map[string]*outCopy // copies that were confirmed before it was sent: one that has come back meanwhile, and gone out once more, is another
 }
 
 // The retry topics are open when every one of them is subscribed, and what an earlier process left in the server's queue has come:
@@ -46,7 +46,10 @@ func (rs *returns) doubt() {
 	for copyID, c := range rs.out {
 		rt := c.errand.d.route
 		if m := rs.markers[rt.retryTo]; c.confirmed && rt.group == "" && !m.opens {
-			m.behind = append(m.behind, copyID)
+			if m.behind == nil {
+				m.behind = make(map[string]*outCopy)
+			}
+			m.behind[copyID] = c
 			rs.markers[rt.retryTo] = m
 		}
 	}
@@ -119,8 +122,8 @@ func (rs *returns) markerCame(topic string, h *copyHeaders) {
 	ours := m.id == h.marker
 	if ours {
 		delete(rs.markers, topic)
-		for _, copyID := range m.behind {
-			if c := rs.out[copyID]; c != nil {
+		for copyID, c := range m.behind {
+			if rs.out[copyID] == c {
 				rs.again(c)
 			}
 		}
